@@ -1,0 +1,206 @@
+"""Functions of one variable that become tables, and their patterns in ONNX.
+
+A function is a scalar Python callable: tables are built with `math`, so they are the same on every
+processor.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from tilewright.numerics import ScalarFunction
+from tilewright.ops.pattern import FloatGraph, attribute_float, attribute_string
+
+
+@dataclass(frozen=True)
+class Unary:
+    """A function applied to `input`: the nodes that spell it and the value it makes.
+
+    Args:
+        limits: the real range that the outputs span, when the function bounds it on both sides.
+    """
+
+    name: str
+    function: ScalarFunction
+    nodes: tuple[ir.Node, ...]
+    input: ir.Value
+    output: ir.Value
+    limits: tuple[float, float] | None = None
+
+
+def sigmoid(x: float) -> float:
+    if x >= 0:
+        return 1 / (1 + math.exp(-x)) if x < 700 else 1.0
+    e = math.exp(x) if x > -700 else 0.0
+    return e / (1 + e)
+
+
+def _exp(x: float) -> float:
+    return math.exp(x) if x < 709 else math.inf
+
+
+def _softplus(x: float) -> float:
+    return x + math.log1p(math.exp(-x)) if x > 0 else math.log1p(math.exp(x))
+
+
+def _erf_gelu(x: float) -> float:
+    return 0.5 * x * (1 + math.erf(x / math.sqrt(2)))
+
+
+def _tanh_gelu(x: float) -> float:
+    return 0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+def _positive_domain(f: Callable[[float], float], at_zero: float) -> ScalarFunction:
+    """Outside its domain f takes its value at the nearest point of it (section 7)."""
+    return lambda x: f(x) if x > 0 else at_zero
+
+
+def _leaky(alpha: float) -> ScalarFunction:
+    return lambda x: x if x >= 0 else alpha * x
+
+
+def _hard_sigmoid(alpha: float, beta: float) -> ScalarFunction:
+    return lambda x: min(max(alpha * x + beta, 0.0), 1.0)
+
+
+def _elu(alpha: float) -> ScalarFunction:
+    return lambda x: x if x >= 0 else alpha * math.expm1(x)
+
+
+def _selu(alpha: float, gamma: float) -> ScalarFunction:
+    return lambda x: gamma * x if x > 0 else gamma * alpha * math.expm1(x)
+
+
+def _celu(alpha: float) -> ScalarFunction:
+    return lambda x: x if x >= 0 else alpha * math.expm1(x / alpha)
+
+
+def _thresholded(alpha: float) -> ScalarFunction:
+    return lambda x: x if x > alpha else 0.0
+
+
+def _shrink(bias: float, lambd: float) -> ScalarFunction:
+    return lambda x: x + bias if x < -lambd else x - bias if x > lambd else 0.0
+
+
+PLAIN: dict[str, ScalarFunction] = {
+    "Sigmoid": sigmoid,
+    "Tanh": math.tanh,
+    "HardSwish": lambda x: x * min(max(x / 6 + 0.5, 0.0), 1.0),
+    "Softplus": _softplus,
+    "Softsign": lambda x: x / (1 + abs(x)),
+    "Mish": lambda x: x * math.tanh(_softplus(x)),
+    "Exp": _exp,
+    "Erf": math.erf,
+    "Abs": abs,
+    "Neg": lambda x: -x,
+    "Sqrt": _positive_domain(math.sqrt, 0.0),
+    "Log": _positive_domain(math.log, -math.inf),
+    "Reciprocal": lambda x: 1 / x if x != 0 else math.inf,
+    "Floor": lambda x: float(math.floor(x)),
+    "Ceil": lambda x: float(math.ceil(x)),
+    "Round": lambda x: float(round(x)),
+    "Sign": lambda x: float((x > 0) - (x < 0)),
+    "Sin": math.sin,
+    "Cos": math.cos,
+    "Atan": math.atan,
+    "Sinh": lambda x: math.sinh(max(min(x, 700.0), -700.0)),
+    "Cosh": lambda x: math.cosh(max(min(x, 700.0), -700.0)),
+    "Asinh": math.asinh,
+}
+"""Functions without attributes."""
+
+LIMITS = {"Sigmoid": (0.0, 1.0), "HardSigmoid": (0.0, 1.0), "Tanh": (-1.0, 1.0)}
+
+
+def _with_attributes(node: ir.Node) -> ScalarFunction | None:
+    match node.op_type:
+        case "LeakyRelu":
+            return _leaky(attribute_float(node, "alpha", 0.01))
+        case "HardSigmoid":
+            return _hard_sigmoid(
+                attribute_float(node, "alpha", 0.2), attribute_float(node, "beta", 0.5)
+            )
+        case "Elu":
+            return _elu(attribute_float(node, "alpha", 1.0))
+        case "Selu":
+            alpha = attribute_float(node, "alpha", 1.6732632423543772)
+            return _selu(alpha, attribute_float(node, "gamma", 1.0507009873554805))
+        case "Celu":
+            return _celu(attribute_float(node, "alpha", 1.0))
+        case "ThresholdedRelu":
+            return _thresholded(attribute_float(node, "alpha", 1.0))
+        case "Shrink":
+            return _shrink(attribute_float(node, "bias", 0.0), attribute_float(node, "lambd", 0.5))
+        case "Gelu":
+            return _tanh_gelu if attribute_string(node, "approximate") == "tanh" else _erf_gelu
+    return None
+
+
+WITH_ATTRIBUTES = (
+    "LeakyRelu", "HardSigmoid", "Elu", "Selu", "Celu", "ThresholdedRelu", "Shrink", "Gelu",
+)  # fmt: skip
+
+
+def match_unary(node: ir.Node, graph: FloatGraph) -> Unary | None:
+    """The function of one variable that starts at `node`, the longest pattern first."""
+    x = node.inputs[0] if node.inputs else None
+    if x is None or graph.constant(x) is not None:
+        return None
+    if node.op_type in ("Sigmoid", "HardSigmoid"):
+        gated = _match_gate(node, x, graph)
+        if gated is not None:
+            return gated
+    if node.op_type == "Pow":
+        return _match_power(node, x, graph)
+    function = PLAIN.get(node.op_type) or _with_attributes(node)
+    if function is None:
+        return None
+    limits = LIMITS.get(node.op_type)
+    return Unary(node.op_type, function, (node,), x, node.outputs[0], limits)
+
+
+def _match_gate(node: ir.Node, x: ir.Value, graph: FloatGraph) -> Unary | None:
+    """x * Sigmoid(x) is SiLU, x * HardSigmoid(x) a hard swish."""
+    gate = node.outputs[0]
+    product = graph.sole_consumer(gate)
+    if product is None or product.op_type != "Mul" or not graph.hides(gate):
+        return None
+    if {id(v) for v in product.inputs} != {id(x), id(gate)}:
+        return None
+    inner = PLAIN["Sigmoid"] if node.op_type == "Sigmoid" else _with_attributes(node)
+    assert inner is not None
+    name = "SiLU" if node.op_type == "Sigmoid" else "HardSwish"
+    return Unary(name, lambda v: v * inner(v), (node, product), x, product.outputs[0])
+
+
+def _match_power(node: ir.Node, x: ir.Value, graph: FloatGraph) -> Unary | None:
+    exponent = graph.scalar(node.inputs[1])
+    if exponent is None:
+        return None
+    if exponent == int(exponent) and exponent >= 0:
+        power = int(exponent)
+        return Unary("Pow", lambda v: float(v**power), (node,), x, node.outputs[0])
+    if exponent > 0:
+        function = _positive_domain(lambda v: math.pow(v, exponent), 0.0)
+        return Unary("Pow", function, (node,), x, node.outputs[0])
+    return None
+
+
+def match_unary_of(value: ir.Value, graph: FloatGraph) -> Unary | None:
+    """The function that takes every use of `value`, if there is one."""
+    if value.is_graph_output():
+        return None
+    users = {id(use.node): use.node for use in value.uses()}
+    for node in users.values():
+        unary = match_unary(node, graph)
+        if unary is not None and unary.input is value:
+            inside = {id(n) for n in unary.nodes}
+            if set(users) <= inside:
+                return unary
+    return None

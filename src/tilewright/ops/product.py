@@ -1,0 +1,167 @@
+"""What convolutions and matrix products share: the accumulator's proof and the epilogue.
+
+    acc = sum over k of (x[k] - zx) * (w[k] - zw) + bias        y = sat(R24(acc; sx*sw/sy) + zy)
+
+(section 4 of the arithmetic).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright import numerics
+from tilewright.errors import QuantizationError
+from tilewright.graph import DType, Encoding, TensorType
+from tilewright.numerics import IntRange, Table16
+from tilewright.ops.activation import Activation, clamp_codes
+from tilewright.ops.builder import Builder, WeightCodes
+from tilewright.ops.pattern import Site
+from tilewright.program.isa import ChannelRecord
+
+Array = npt.NDArray[Any]
+
+S16_RANGE = DType.S16.range
+CHANNEL_DTYPE = ChannelRecord.numpy_dtype()
+"""NumPy form of `isa.ChannelRecord`."""
+
+
+def channel_records(bias: Array, m: Array, shift: Array, lo: Array, hi: Array) -> Array:
+    """[C] ChannelRecords from int64 arrays [C]."""
+    records = np.zeros(len(bias), CHANNEL_DTYPE)
+    records["bias_low"] = np.asarray(bias, np.int64) & 0xFFFFFFFF
+    records["bias_high"] = np.asarray(bias, np.int64) >> 32
+    records["multiplier"], records["shift"] = m, shift
+    records["lo"], records["hi"] = lo, hi
+    return records
+
+
+def record_bias(records: Array) -> numerics.IntArray:
+    """The 48-bit biases of ChannelRecords, int64 [C]."""
+    high = records["bias_high"].astype(np.int64) << 32
+    return np.asarray(high | records["bias_low"].astype(np.int64), np.int64)
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """Constants and attributes of a bound product."""
+
+    channels: Array
+    pre_shift: int
+    table: Array | None
+    table_multiplier: int
+    table_shift: int
+
+
+def bind_epilogue(
+    builder: Builder, site: Site, weights: WeightCodes, activation: Activation, x: TensorType
+) -> Epilogue:
+    """Fix bias, rescale, clamp and table of a product, and prove its accumulator.
+
+    Raises:
+        QuantizationError: the bound of section 4 does not hold, or a ratio is out of range.
+    """
+    where = site.name
+    output = builder.encoding(activation.output)
+    target = builder.encoding(activation.inner) if activation.inner is not None else output
+    bias = _bias_codes(builder, site, weights, x)
+    bound = prove_bound(weights.codes, weights.zero_point, bias, x, weights.dtype, where)
+    wide = x.dtype is DType.S16 or weights.dtype is DType.S16
+    pre_shift = numerics.pre_shift_for(bound) if wide else 0
+    ratios = [float(x.scale) * float(s) / target.scale * 2.0**pre_shift for s in weights.scale]
+    m, shift = numerics.multipliers(ratios, where)
+    table, table_m, table_shift = None, 0, 0
+    if activation.unary is not None:
+        lo, hi = S16_RANGE
+        bound_table = numerics.table16(
+            activation.unary.function, target.scale, output.scale, output.dtype is DType.S16, where
+        )
+        table, table_m, table_shift = (
+            bound_table.entries.astype(np.int16), bound_table.m, bound_table.shift,
+        )  # fmt: skip
+        channels = channel_records(bias, m, shift, np.full(len(bias), lo), np.full(len(bias), hi))
+    else:
+        low, high = clamp_codes(activation.low, activation.high, output, len(bias))
+        channels = channel_records(bias, m, shift, low, high)
+    return Epilogue(channels, pre_shift, table, table_m, table_shift)
+
+
+def _bias_codes(builder: Builder, site: Site, weights: WeightCodes, x: TensorType) -> Array:
+    """`rne(b / (sx*sw))`, or an imported int32 bias as it is where its scale agrees (section 4)."""
+    assert site.weights is not None
+    value = site.weights.bias
+    count = len(weights.codes)
+    if value is None:
+        return np.zeros(count, np.int64)
+    imported = builder.float_graph.constants.get(value.name or "")
+    products = [float(x.scale) * float(s) for s in weights.scale]
+    if imported is not None:
+        own = np.broadcast_to(imported.scale.astype(np.float64), count)
+        close = all(abs(a - b) <= b * 2.0**-20 for a, b in zip(own, products, strict=True))
+        codes = imported.codes.astype(np.int64).reshape(-1) - imported.zero_point.reshape(-1)
+        if close:
+            return np.asarray(codes, np.int64)
+        real = [float(c) * float(s) for c, s in zip(codes, own, strict=True)]
+    else:
+        array = builder.float_graph.constant(value)
+        assert array is not None
+        real = [float(b) for b in array.reshape(-1)]
+    return np.array([numerics.rne(b / p) for b, p in zip(real, products, strict=True)], np.int64)
+
+
+def prove_bound(
+    weights: Array, weight_zero: int, bias: Array, x: TensorType, weight_dtype: DType, where: str
+) -> int:
+    """Largest possible |accumulator| over all channels, proven from the actual weights.
+
+    Args:
+        weights: codes [C, ...].
+        bias: [C] int64.
+
+    Raises:
+        QuantizationError: it may leave 32 bits (8-bit operands) or 48 bits (a 16-bit operand).
+    """
+    flat = np.abs(weights.reshape(len(weights), -1).astype(np.int64) - weight_zero)
+    bounds = flat.sum(axis=1) * x.reach + np.abs(bias.astype(np.int64))
+    bound = int(bounds.max(initial=0))
+    wide = x.dtype is DType.S16 or weight_dtype is DType.S16
+    limit = 2**47 if wide else 2**31
+    if bound >= limit:
+        channel = int(bounds.argmax())
+        raise QuantizationError(
+            f"{where}: the accumulator of output channel {channel} can reach {bound}, "
+            f"the limit is {limit}",
+            fix="raise the scale of its weights or keep the layer in float",
+            code="TW-3114",
+        )
+    return bound
+
+
+def epilogue_reference(
+    acc: Array,
+    channels: Array,
+    pre_shift: int,
+    table: Array | None,
+    table_multiplier: int,
+    table_shift: int,
+    output: Encoding,
+) -> Array:
+    """Accumulators [..., C] to codes of the output type; `channels` holds the bias already added."""
+    r = numerics.r24(acc, channels["multiplier"], channels["shift"], pre_shift)
+    if table is None:
+        return numerics.saturate(r + output.zero_point, channels["lo"], channels["hi"]).astype(
+            output.dtype.numpy
+        )
+    inner = numerics.saturate(r, *S16_RANGE)
+    v = numerics.interpolate16(
+        inner, Table16(table.astype(np.int64), table_multiplier, table_shift)
+    )
+    return clamp_to(v + output.zero_point, output.dtype.range, output.dtype)
+
+
+def clamp_to(values: Array, limits: IntRange, dtype: DType) -> Array:
+    """Saturate and store."""
+    return numerics.saturate(values, limits.lo, limits.hi).astype(dtype.numpy)

@@ -1,0 +1,1 @@
+"""Descriptions of NPUs: one TOML file a chip."""
