@@ -76,13 +76,15 @@ class InputSpec(Section):
     """
 
     kind: Literal["auto", "image", "tensor"] = Field(
-        default="auto", description="image: mean/std/resize apply; tensor: arrays are fed as they are"
+        default="auto",
+        description="image: mean/std/resize apply; tensor: arrays are fed as they are",
     )
     layout: Literal["NCHW", "NHWC"] | None = Field(
         default=None, description="axis order of the model input; default: found from the shape"
     )
     color: Literal["RGB", "BGR", "GRAY"] | None = Field(
-        default=None, description="channel order of the model input; default: RGB, or GRAY for one channel"
+        default=None,
+        description="channel order of the model input; default: RGB, or GRAY for one channel",
     )
     mean: PerChannel = Field(
         default=0.0, description="subtracted, on 0..255; one number or one per channel"
@@ -91,20 +93,25 @@ class InputSpec(Section):
         default=1.0, description="divides after the mean; one number or one per channel"
     )
     resize: Literal["stretch", "crop", "letterbox"] = Field(
-        default="stretch", description="stretch; crop: central part of the shorter side; letterbox: pad"
+        default="stretch",
+        description="stretch; crop: central part of the shorter side; letterbox: pad",
     )
     size: tuple[int, int] | None = Field(
         default=None, description="[height, width] after resizing; default: the model's"
     )
     crop_share: float = Field(
-        default=0.875, gt=0, le=1, description="crop: share of the shorter side that is kept (224/256)"
+        default=0.875,
+        gt=0,
+        le=1,
+        description="crop: share of the shorter side that is kept (224/256)",
     )
     pad_value: int = Field(default=114, ge=0, le=255, description="letterbox: colour of the border")
     interpolation: Literal["bicubic", "bilinear"] = Field(
         default="bilinear", description="resampling filter, antialiased"
     )
     built_in: bool = Field(
-        default=False, description="the compiled model takes the u8 picture and normalises it itself"
+        default=False,
+        description="the compiled model takes the u8 picture and normalises it itself",
     )
 
     @model_validator(mode="before")
@@ -160,7 +167,9 @@ class CalibrationConfig(Section):
     percentile: float = Field(
         default=99.99, gt=50, le=100, description="percentile: share kept, in percent"
     )
-    momentum: float = Field(default=0.9, ge=0, lt=1, description="moving_average: weight of the past")
+    momentum: float = Field(
+        default=0.9, ge=0, lt=1, description="moving_average: weight of the past"
+    )
     seed: int = Field(default=0, ge=0, description="seed of random:N")
 
 
@@ -188,7 +197,9 @@ class QuantizationConfig(Section):
     activations: ActivationType | None = Field(default=None, description="type of activations")
     symmetric_activations: bool | None = Field(default=None, description="zero point in the middle")
     weights: WeightType | None = Field(default=None, description="type of weights")
-    per_channel: bool | None = Field(default=None, description="one weight scale per output channel")
+    per_channel: bool | None = Field(
+        default=None, description="one weight scale per output channel"
+    )
     power_of_two: bool | None = Field(default=None, description="every scale a power of two")
     bias_correction: bool = Field(default=True, description="correct the mean error of each layer")
     equalization: bool = Field(default=False, description="cross-layer weight equalisation")
@@ -203,7 +214,9 @@ class QuantizationConfig(Section):
 class CompileConfig(Section):
     """How the compiler works, not what it produces."""
 
-    jobs: int | None = Field(default=None, ge=1, description="worker processes; default: one per core")
+    jobs: int | None = Field(
+        default=None, ge=1, description="worker processes; default: one per core"
+    )
 
 
 class BuildConfig(Section):
@@ -214,13 +227,13 @@ class BuildConfig(Section):
         default=("NPU1",), min_length=1, description="modes to compile for: NPU1, NPU2, NPU3"
     )
     input_shapes: dict[str, tuple[int, ...]] = Field(
-       default= default_factory=dict, description="fixed shape of each input whose shape is free"
+        default_factory=dict, description="fixed shape of each input whose shape is free"
     )
     input: InputSpec = Field(
-       default= default_factory=lambda: InputSpec(), description="preprocessing of every input"
+        default_factory=lambda: InputSpec(), description="preprocessing of every input"
     )
     inputs: dict[str, InputSpec] = Field(
-       default= default_factory=dict, description="preprocessing by input name; overrides [input]"
+        default_factory=dict, description="preprocessing by input name; overrides [input]"
     )
     calibration: CalibrationConfig = Field(default_factory=lambda: CalibrationConfig())
     quantization: QuantizationConfig = Field(default_factory=lambda: QuantizationConfig())

@@ -21,7 +21,7 @@ def _toml_table(table: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str
             yield f"{toml_key(key)} = {toml_value(value)}"
     for key, value in nested.items():
         inner = (*path, key)
-        if any(not isinstance(v, Mapping) for v in value.values()):
+        if not value or any(not isinstance(v, Mapping) for v in value.values()):
             yield f"\n[{'.'.join(map(toml_key, inner))}]"
         yield from _toml_table(value, inner)
     for key, rows in arrays.items():
@@ -37,7 +37,7 @@ def _is_array_of_tables(value: Any) -> bool:
 
 def toml_key(key: str) -> str:
     """A bare key where TOML allows one, else a quoted one."""
-    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else json.dumps(key, ensure_ascii=False)
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _quoted(key)
 
 
 def toml_value(value: Any) -> str:
@@ -48,4 +48,9 @@ def toml_value(value: Any) -> str:
         return "[" + ", ".join(toml_value(v) for v in value) + "]"
     if isinstance(value, float | int):
         return repr(value)
-    return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
+    return _quoted(str(value))
+
+
+def _quoted(text: str) -> str:
+    """JSON's escapes are TOML's, but for DEL, which TOML wants escaped too."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
