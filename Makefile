@@ -1,0 +1,67 @@
+# make demo   the main job on a real network, from a clean checkout
+# make test   lint, types, import rules, tests
+PYTHON ?= $(firstword $(foreach p,python3.13 python3.12 python3.11 python3,$(if $(shell command -v $(p)),$(p))))
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+DEV_STAMP := $(VENV)/.installed-dev
+NATIVE := CMakeLists.txt $(shell find csrc -type f 2>/dev/null)
+C_SOURCES := $(filter %.c %.h,$(NATIVE))
+# Two at most: each worker loads the whole toolchain.
+JOBS ?= 2
+
+.PHONY: demo test check-all lint types imports pytest format docs install clean
+
+demo: $(STAMP)
+	$(BIN)/tilewright fetch demo
+	$(BIN)/python -m tilewright.cli.demo -o demo
+
+test: lint types imports pytest
+
+# What a release needs besides: everything that `test` leaves out for time.
+check-all: test
+	$(BIN)/python -m build --version >/dev/null 2>&1 || $(BIN)/pip install -q build
+	$(BIN)/python -m build --outdir build/dist
+	$(MAKE) demo
+
+lint: $(DEV_STAMP)
+	$(BIN)/ruff format --check src tests
+	$(BIN)/ruff check src tests
+	@if [ -n "$(C_SOURCES)" ]; then $(BIN)/clang-format --dry-run --Werror $(C_SOURCES); fi
+
+types: $(DEV_STAMP)
+	$(BIN)/mypy
+
+imports: $(DEV_STAMP)
+	$(BIN)/lint-imports
+
+pytest: $(DEV_STAMP)
+	$(BIN)/pytest -n $(JOBS) --dist worksteal
+
+format: $(DEV_STAMP)
+	$(BIN)/ruff check --fix-only -q src tests
+	$(BIN)/ruff format -q src tests
+	@if [ -n "$(C_SOURCES)" ]; then $(BIN)/clang-format -i $(C_SOURCES); fi
+
+# Pages that are generated from the code.
+docs: $(DEV_STAMP)
+	$(BIN)/python -m tilewright.cli.reference docs
+
+install: $(STAMP)
+
+$(BIN)/python:
+	@"$(PYTHON)" -c 'import sys; sys.exit("Tilewright needs Python 3.11 or newer; set PYTHON=...") if sys.version_info < (3, 11) else 0'
+	"$(PYTHON)" -m venv $(VENV)
+	$(BIN)/python -m pip install -q --upgrade pip
+
+$(STAMP): pyproject.toml $(NATIVE) | $(BIN)/python
+	$(BIN)/python -m pip install -q -e .
+	@touch $@
+
+$(DEV_STAMP): $(STAMP)
+	$(BIN)/python -m pip install -q -e '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf build demo out .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
