@@ -30,6 +30,11 @@ from tilewright.ops.pattern import (
 from tilewright.ops.protocol import NpuOperator, Region, Span, Split, Tile, Work, region_elements
 from tilewright.program.isa import Convolve, Instruction
 
+ONNX = ("Conv",)
+KINDS = ("Conv",)
+TYPES = "u8, s8, s16; weights u8, s8, s16"
+LIMITS = "1-D and 2-D, constant weights; any groups, stride, dilation and padding"
+
 
 @dataclass(frozen=True, eq=False)
 class Conv(NpuOperator):
@@ -189,6 +194,9 @@ def window(rows: Span, kernel: int, stride: int, dilation: int, pad: int, size: 
     last = (rows.stop - 1) * stride - pad + (kernel - 1) * dilation
     start = min(max(first, 0), size - 1)
     return Span(start, max(min(last + 1, size), start + 1))
+
+
+OPERATORS = (Conv,)
 
 
 @dataclass(frozen=True)
