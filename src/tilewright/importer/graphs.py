@@ -27,20 +27,26 @@ def array_of(value: ir.Value | None) -> Array | None:
     return cast(Array, value.const_value.numpy())
 
 
+def is_float_constant(value: ir.Value | None) -> bool:
+    """Whether the value is a floating-point constant; reads no content."""
+    return (
+        value is not None
+        and is_constant(value)
+        and value.dtype is not None
+        and value.dtype.is_floating_point()
+    )
+
+
 def float_array(value: ir.Value | None) -> npt.NDArray[np.float64] | None:
     """The content of a constant floating-point value in float64, or None."""
-    array = array_of(value)
-    if array is None or value is None or value.dtype is None or not value.dtype.is_floating_point():
-        return None
-    return np.asarray(array, dtype=np.float64)
+    array = array_of(value) if is_float_constant(value) else None
+    return None if array is None else np.asarray(array, dtype=np.float64)
 
 
 def scalar_of(value: ir.Value | None) -> float | None:
     """The number in a constant floating-point value of one element, or None."""
-    array = array_of(value)
-    if array is None or array.size != 1 or value is None or value.dtype is None:
-        return None
-    return float(array.reshape(())) if value.dtype.is_floating_point() else None
+    array = array_of(value) if is_float_constant(value) else None
+    return None if array is None or array.size != 1 else float(array.reshape(()))
 
 
 def static_shape(value: ir.Value | None) -> tuple[int, ...] | None:

@@ -1,0 +1,80 @@
+"""Per-channel affine functions y = x * scale + shift, as Mul, Add and BatchNormalization write them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from tilewright.importer.graphs import (
+    data_input,
+    float_array,
+    float_attribute,
+    input_at,
+    static_shape,
+)
+
+Float64 = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Affine:
+    """y = x * scale + shift along axis 1 of x; both float64 of shape [channels]."""
+
+    node: ir.Node
+    data: ir.Value
+    scale: Float64
+    shift: Float64
+
+
+def affine_of(node: ir.Node | None) -> Affine | None:
+    """The per-channel function (axis 1) that the node computes with constant operands, or None.
+
+    BatchNormalization: scale = gamma / sqrt(variance + epsilon), shift = beta - mean * scale.
+    """
+    if node is None or node.domain != "":
+        return None
+    if node.op_type == "BatchNormalization":
+        return _of_batch_normalization(node)
+    if node.op_type in ("Add", "Mul"):
+        return _of_binary(node)
+    return None
+
+
+def _of_batch_normalization(node: ir.Node) -> Affine | None:
+    gamma, beta, mean, variance = (float_array(input_at(node, index)) for index in range(1, 5))
+    if gamma is None or beta is None or mean is None or variance is None:
+        return None
+    with np.errstate(all="ignore"):
+        scale = gamma / np.sqrt(variance + float_attribute(node, "epsilon", 1e-5))
+        shift = beta - mean * scale
+    return Affine(node, data_input(node), scale, shift) if _finite(scale, shift) else None
+
+
+def _of_binary(node: ir.Node) -> Affine | None:
+    data, operand = data_input(node, 0), float_array(node.inputs[1])
+    shape = static_shape(data)
+    if operand is None or shape is None or len(shape) < 2 or shape != static_shape(node.outputs[0]):
+        return None
+    channels = per_channel(operand, shape)
+    if channels is None:
+        return None
+    if node.op_type == "Mul":
+        return Affine(node, data, channels, np.zeros_like(channels))
+    return Affine(node, data, np.ones_like(channels), channels)
+
+
+def per_channel(operand: Float64, shape: tuple[int, ...]) -> Float64 | None:
+    """The operand as [channels] when, broadcast against `shape`, it varies along axis 1 only."""
+    if operand.ndim > len(shape):
+        return None
+    dims = (1,) * (len(shape) - operand.ndim) + operand.shape
+    if any(dim != 1 for axis, dim in enumerate(dims) if axis != 1):
+        return None
+    return np.array(np.broadcast_to(operand.reshape(-1), (shape[1],)))
+
+
+def _finite(*arrays: Float64) -> bool:
+    return all(bool(np.isfinite(array).all()) for array in arrays)

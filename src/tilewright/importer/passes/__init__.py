@@ -1,0 +1,50 @@
+"""The rewrites of the importer, one per file, each `run(model) -> PassResult`.
+
+PREPARE and FINISH run once. The rounds repeat until nothing changes. Within FLOAT_ROUND the order matters where a
+pattern would be eaten by a later pass: the hard activations before the affine folds, which would take
+their `x + 3` into a convolution's bias.
+"""
+
+from __future__ import annotations
+
+from tilewright.importer.passes import (
+    affine_after,
+    affine_before,
+    affine_chain,
+    arithmetic,
+    clamp,
+    constants,
+    dead,
+    deduplicate,
+    gemm,
+    global_pool,
+    hard_sigmoid,
+    hard_swish,
+    identity,
+    layout,
+    names,
+    pad,
+    specialise,
+)
+
+PREPARE = (constants.run, specialise.run)
+
+QUANTIZED_ROUND = (identity.run, layout.run, dead.run)
+
+FLOAT_ROUND = (
+    identity.run,
+    layout.run,
+    arithmetic.run,
+    clamp.run,
+    hard_sigmoid.run,
+    hard_swish.run,
+    global_pool.run,
+    gemm.run,
+    pad.run,
+    affine_after.run,
+    affine_before.run,
+    affine_chain.run,
+    dead.run,
+)
+
+FINISH = (deduplicate.run, names.run)
