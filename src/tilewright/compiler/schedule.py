@@ -1,0 +1,296 @@
+"""Emission: every tile's transfers and instructions, in an order that is right by itself.
+
+Within a node, each group loads what a tile needs, computes it and stores what must leave; then the
+groups fetch from DDR what they hold of each other's shares.  Constants are loaded ahead, as far as
+the ring allows without overtaking tiles that were not emitted yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tilewright.compiler.boxes import dense_strides, intersection
+from tilewright.compiler.placement import Placement, slot_name
+from tilewright.compiler.ring import Piece, Slot, lay_out_ring
+from tilewright.compiler.shares import operator_of
+from tilewright.compiler.synchronise import DDR, Access, Draft, Storage
+from tilewright.graph import Graph, Node
+from tilewright.ops.protocol import Region, Tile, View, region_shape, strided_axes, whole
+from tilewright.program.constants import ConstantImage
+from tilewright.program.isa import Load, Store
+
+PREFETCH_DISTANCE = 2
+"""Constants are loaded ahead only over bytes whose last tile is at least this many tiles back."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What the schedule reads: graph, placement and DDR addresses.
+
+    Args:
+        homes: tensor -> DDR address, for tensors that have a home.
+    """
+
+    graph: Graph
+    placement: Placement
+    constants: ConstantImage
+    homes: dict[str, int]
+    alignment: int
+
+
+@dataclass
+class _GroupState:
+    """Progress of one group: the ring's queue and how many tiles were emitted."""
+
+    slots: list[Slot]
+    next_slot: int = 0
+    tiles: int = 0
+    loaded: dict[str, list[Slot]] = field(default_factory=dict)
+
+
+def schedule(memory: Memory) -> list[Draft]:
+    """All commands of the program, without waits."""
+    return _Emitter(memory).run()
+
+
+class _Emitter:
+    """Appends commands; holds nothing but the memory's description and the groups' progress."""
+
+    def __init__(self, memory: Memory) -> None:
+        self.memory = memory
+        self.graph = memory.graph
+        self.placement = memory.placement
+        self.drafts: list[Draft] = []
+        self.groups = [
+            _GroupState(
+                lay_out_ring(list(self._pieces(g)), *self.placement.ring, self.memory.alignment)
+            )
+            for g in range(self.placement.shares.groups)
+        ]
+
+    def run(self) -> list[Draft]:
+        for index, node in enumerate(self.graph.nodes):
+            if not node.inputs:
+                continue
+            for group in range(len(self.groups)):
+                self._arrive(index, node, group)
+                self._node(index, node, group)
+            for group in range(len(self.groups)):
+                self._fetch(index, node.outputs[0], group)
+        return self.drafts
+
+    def _pieces(self, group: int) -> Iterable[Piece]:
+        """Constants in the order of use; a tile that needs what the tile before it needed adds none."""
+        sets: list[tuple[int, int, list[tuple[str, int, int]]]] = []
+        number = 0
+        for index, node in enumerate(self.graph.nodes):
+            tiling = self.placement.tilings.get((index, group))
+            for region in tiling.regions if tiling is not None else ():
+                slices = [
+                    (self._piece_key(node, name), source, size)
+                    for name, source, size in self._constant_slices(node, region)
+                ]
+                if sets and sets[-1][2] == slices:
+                    sets[-1] = (sets[-1][0], number, slices)
+                else:
+                    sets.append((number, number, slices))
+                number += 1
+        for first, last, slices in sets:
+            for key, source, size in slices:
+                yield Piece(key, source, size, first, last)
+
+    def _piece_key(self, node: Node, constant: str) -> str:
+        return f"{node.name}.{constant}"
+
+    def _constant_slices(self, node: Node, region: Region) -> Iterable[tuple[str, int, int]]:
+        for name, array in node.op.constant_arrays().items():
+            rows = operator_of(node).constant_rows(name, region)
+            row_bytes = array.nbytes // max(1, len(array))
+            offset = self.memory.constants.offsets[node.name, name]
+            yield name, offset + rows.start * row_bytes, rows.size * row_bytes
+
+    def _node(self, index: int, node: Node, group: int) -> None:
+        tiling = self.placement.tilings.get((index, group))
+        if tiling is None:
+            return
+        state = self.groups[group]
+        for k, region in enumerate(tiling.regions):
+            slot = k % tiling.slots
+            constants = self._constants(index, node, group, region)
+            needs = operator_of(node).needs(
+                region, self.graph.types(node.inputs), self.graph.tensors[node.outputs[0]]
+            )
+            views, reads = [], []
+            for position, (name, need) in enumerate(zip(node.inputs, needs, strict=True)):
+                view, storage = self._input(index, group, name, position, need, slot)
+                views.append(view)
+                reads.append(Access(storage, need, writes=False))
+            output, target = self._view(
+                group, node.outputs[0], slot_name(index, "out", slot), region
+            )
+            addresses = {name: s.address for name, s in constants.items()}
+            accesses = (
+                *reads,
+                *(
+                    Access(self._ring_storage(group, s), None, writes=False)
+                    for s in constants.values()
+                ),
+                Access(target, region, writes=True),
+            )
+            tile = Tile(region, output, tuple(views), addresses)
+            for i, instruction in enumerate(operator_of(node).emit(tile)):
+                self.drafts.append(
+                    Draft(group, instruction, accesses, index, first=k == 0 and i == 0)
+                )
+            self._store(index, node.outputs[0], group, region, output, target)
+            state.tiles += 1
+            self._prefetch(index, group)
+
+    def _constants(self, index: int, node: Node, group: int, region: Region) -> dict[str, Slot]:
+        """The ring slots of a tile's constants, loaded now if they were not loaded ahead."""
+        state = self.groups[group]
+        while state.next_slot < len(state.slots):
+            if state.slots[state.next_slot].piece.tile > state.tiles:
+                break
+            self._load_piece(index, group)
+        found = {}
+        for name, _, _ in self._constant_slices(node, region):
+            key = self._piece_key(node, name)
+            found[name] = next(
+                s
+                for s in state.loaded[key]
+                if s.piece.tile <= state.tiles <= s.piece.last_tile
+            )
+        return found
+
+    def _prefetch(self, index: int, group: int) -> None:
+        state = self.groups[group]
+        while state.next_slot < len(state.slots):
+            if state.slots[state.next_slot].after_tile > state.tiles - PREFETCH_DISTANCE:
+                break
+            self._load_piece(index, group)
+
+    def _load_piece(self, index: int, group: int) -> None:
+        state = self.groups[group]
+        slot = state.slots[state.next_slot]
+        state.next_slot += 1
+        state.loaded.setdefault(slot.piece.name, []).append(slot)
+        load = Load(
+            ddr=slot.piece.source,
+            sram=slot.address,
+            shape=(1, 1, 1, slot.piece.bytes),
+            ddr_strides=(0, 0, 0),
+            sram_strides=(0, 0, 0),
+        )
+        access = Access(self._ring_storage(group, slot), None, writes=True)
+        self.drafts.append(Draft(group, load, (access,), index, first=False))
+
+    def _ring_storage(self, group: int, slot: Slot) -> Storage:
+        name = f"{slot.piece.name}#{slot.piece.tile}"
+        return Storage(group, name, slot.address, slot.piece.bytes)
+
+    def _input(
+        self, index: int, group: int, name: str, position: int, need: Region, slot: int
+    ) -> tuple[View, Storage]:
+        """The view of one input of a tile; a streamed one is loaded into its slot first."""
+        view, storage = self._view(group, name, slot_name(index, f"in{position}", slot), need)
+        if name not in self.placement.resident:
+            self._transfer(Load, index, group, name, need, view, storage)
+        return view, storage
+
+    def _view(self, group: int, name: str, slot: str, region: Region) -> tuple[View, Storage]:
+        """A resident tensor's holding, or `region` alone in its streaming slot."""
+        tensor = self.graph.tensors[name]
+        resident = name in self.placement.resident
+        box = self.placement.holdings[name, group].box if resident else region
+        address = self.placement.addresses[group][name if resident else slot]
+        shape = region_shape(box)
+        view = View(tensor, box, address, dense_strides(shape, tensor.dtype.bytes))
+        size = dense_strides((1, *shape), tensor.dtype.bytes)[0]
+        return view, Storage(group, name if resident else slot, address, size)
+
+    def _home(self, name: str) -> tuple[View, Storage]:
+        tensor = self.graph.tensors[name]
+        view = View(
+            tensor,
+            whole(tensor.shape),
+            self.memory.homes[name],
+            dense_strides(tensor.shape, tensor.dtype.bytes),
+        )
+        return view, Storage(DDR, name, view.address, tensor.bytes)
+
+    def _store(
+        self, index: int, name: str, group: int, region: Region, view: View, storage: Storage
+    ) -> None:
+        for wanted in self.placement.stored(self.graph, name, group):
+            box = intersection(wanted, region)
+            if box is not None:
+                self._transfer(Store, index, group, name, box, view, storage)
+
+    def _arrive(self, index: int, node: Node, group: int) -> None:
+        """Load resident inputs that no node makes, at their first use."""
+        for name in dict.fromkeys(node.inputs):
+            holding = self.placement.holdings.get((name, group))
+            if (
+                holding is not None
+                and name not in self.placement.shares.of
+                and holding.first == index
+            ):
+                self._fetch(index, name, group)
+
+    def _fetch(self, index: int, name: str, group: int) -> None:
+        """Load the boxes that a group holds of others' shares."""
+        if name not in self.placement.resident:
+            return
+        for box in self.placement.missing(name, group):
+            view, storage = self._view(group, name, "", box)
+            self._transfer(Load, index, group, name, box, view, storage)
+
+    def _transfer(
+        self,
+        kind: type[Load] | type[Store],
+        index: int,
+        group: int,
+        name: str,
+        box: Region,
+        view: View,
+        storage: Storage,
+    ) -> None:
+        """Copy a box between DDR and SRAM, in as many commands as its axes need."""
+        home, home_storage = self._home(name)
+        loads = kind is Load
+        accesses = (
+            Access(home_storage, box, writes=not loads),
+            Access(storage, box, writes=loads),
+        )
+        for part in _four_axes(box, home, view):
+            item = view.type.dtype.bytes
+            shape, (ddr, sram) = strided_axes(
+                (*region_shape(part), item), [(*home.strides, 1), (*view.strides, 1)], 4
+            )
+            command = kind(
+                ddr=home.origin(part),
+                sram=view.origin(part),
+                shape=shape,
+                ddr_strides=ddr[:3],
+                sram_strides=sram[:3],
+            )
+            self.drafts.append(Draft(group, command, accesses, index, first=False))
+
+
+def _four_axes(box: Region, home: View, view: View) -> Iterable[Region]:
+    """The box itself, or its slices along the outermost axis when it has too many strided axes."""
+    try:
+        strided_axes(
+            (*region_shape(box), home.type.dtype.bytes),
+            [(*home.strides, 1), (*view.strides, 1)],
+            4,
+        )
+    except ValueError:
+        axis = next(a for a, s in enumerate(box) if s.size > 1)
+        for at in range(box[axis].start, box[axis].stop):
+            span = type(box[axis])(at, at + 1)
+            yield from _four_axes((*box[:axis], span, *box[axis + 1 :]), home, view)
+        return
+    yield box
