@@ -7,39 +7,46 @@
 The canonical form, on which every later stage relies (`verify` checks what can be checked):
 
 Graph
-    - default-domain opset 21; a later one only if an operator of the model does not exist in 21. Foreign
-      domains pass through untouched. No local functions, no Constant nodes, no If with a constant condition.
-    - inputs and outputs keep names, order, types and (except for resolved dimensions) shapes; a graph input
-      with an initializer (old IR versions) is a constant, not an input.
-    - every value has a known dtype and a static shape, except what descends from data-dependent operators
-      (NonZero, NonMaxSuppression, loops ...) or from foreign ones.
+    - default-domain opset 21; a later one only if an operator of the model does not exist in 21.
+      Foreign domains pass through untouched. No local functions, no Constant nodes, no If with a
+      constant condition.
+    - inputs and outputs keep names, order, types and (except for resolved dimensions) shapes; a
+      graph input with an initializer (old IR versions) is a constant, not an input.
+    - every value has a known dtype and a static shape, except what descends from data-dependent
+      operators (NonZero, NonMaxSuppression, loops ...) or from foreign ones.
     - constants are initializers, each content once; only results above 64 MiB stay computed.
-    - nodes are in topological order; node and value names are unique and not empty. A tensor that survives keeps
-      its name; a node's metadata_props["pkg.tilewright.source"] lists the source nodes, comma-joined.
-    - nothing is dead. Identity stays only where a graph output would otherwise be a graph input,
-      a constant or another output.
+    - nodes are in topological order; node and value names are unique and not empty. A tensor that
+      survives keeps its name; a node's metadata_props["pkg.tilewright.source"] lists the source
+      nodes, comma-joined.
+    - nothing is dead. Identity stays only where a graph output would otherwise be a graph input, a
+      constant or another output.
 
 Operators
-    - Conv, ConvTranspose: kernel_shape, strides, dilations, pads, group (and output_padding) stated; no auto_pad, no
-      output_shape. MaxPool, AveragePool alike, with ceil_mode (and count_include_pad) stated.
-    - affine functions per channel (BatchNormalization, Mul, Add by constants) are inside the Conv, ConvTranspose or Gemm
-      beside them where exact; a BatchNormalization that stays has one output and a stated epsilon.
-    - Gemm: alpha = beta = 1, transA = 0, transB = 1, constant weight [N, K], constant bias [N] or none. MatMul by a
-      constant matrix is Gemm when its left side has rank 2.
-    - Clip has both bounds, scalar constants of x's type (the type's lowest/largest number for "none"); from 0 up it is
-      Relu; Max and Min with a scalar constant are Clip; chains are merged.
+    - Conv, ConvTranspose: kernel_shape, strides, dilations, pads, group (and output_padding)
+      stated; no auto_pad, no output_shape. MaxPool, AveragePool alike, with ceil_mode (and
+      count_include_pad) stated.
+    - affine functions per channel (BatchNormalization, Mul, Add by constants) are inside the Conv,
+      ConvTranspose or Gemm beside them where exact; a BatchNormalization that stays has one output
+      and a stated epsilon.
+    - Gemm: alpha = beta = 1, transA = 0, transB = 1, constant weight [N, K], constant bias [N] or
+      none. MatMul by a constant matrix is Gemm when its left side has rank 2.
+    - Clip has both bounds, scalar constants of x's type (the type's lowest/largest number for
+      "none"); from 0 up it is Relu; Max and Min with a scalar constant are Clip; chains are merged.
     - Add, Mul, Max, Min have a constant operand second. Sub and Div by a constant are Add and Mul.
-    - HardSigmoid and HardSwish are single nodes; SiLU is Sigmoid and Mul. Alpha and beta are stated.
+    - HardSigmoid and HardSwish are single nodes; SiLU is Sigmoid and Mul. Alpha and beta are
+      stated.
     - Squeeze, Unsqueeze, Flatten are Reshape; a Reshape's shape is constant, without 0 and -1.
       Transpose states perm; adjacent Reshapes and Transposes are merged.
-    - Slice has starts, ends, axes, steps as constants, axes >= 0, bounds inside the tensor; Split has its lengths; Pad has
-      pads for all axes; ReduceX has its axes; TopK, Softmax, Concat, Gather have axis >= 0.
-    - Softmax is over its axis only. Resize has scales (sizes where no float32 scale gives them) and states its modes;
-      Upsample is Resize. Sum is a chain of Add; Dropout is gone.
+    - Slice has starts, ends, axes, steps as constants, axes >= 0, bounds inside the tensor; Split
+      has its lengths; Pad has pads for all axes; ReduceX has its axes; TopK, Softmax, Concat,
+      Gather have axis >= 0.
+    - Softmax is over its axis only. Resize has scales (sizes where no float32 scale gives them) and
+      states its modes; Upsample is Resize. Sum is a chain of Add; Dropout is gone.
     - a mean over all of axes 2 and 3 of a rank-4 tensor is GlobalAveragePool.
 
-Models that carry QuantizeLinear/DequantizeLinear (`is_quantized`) get the graph rules and operator forms above, but no
-folding through, into or across quantizers: DequantizeLinear(initializer) stays as written.
+Models that carry QuantizeLinear/DequantizeLinear (`is_quantized`) get the graph rules and operator
+forms above, but no folding through, into or across quantizers: DequantizeLinear(initializer) stays
+as written.
 """
 
 from __future__ import annotations

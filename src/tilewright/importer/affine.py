@@ -1,4 +1,4 @@
-"""Per-channel affine functions y = x * scale + shift, as Mul, Add and BatchNormalization write them."""
+"""Per-channel affine functions y = x * scale + shift in Mul, Add and BatchNormalization."""
 
 from __future__ import annotations
 

@@ -100,4 +100,5 @@ def _loadable(model: str | os.PathLike[str] | ir.Model, folder: Path) -> str | b
         path = folder / "model.onnx"
         save(model, path)
         return os.fspath(path)
-    return ir.serde.serialize_model(model).SerializeToString()
+    content: bytes = ir.serde.serialize_model(model).SerializeToString()
+    return content

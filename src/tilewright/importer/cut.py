@@ -20,9 +20,8 @@ def cut(model: ir.Model, start: Sequence[str], end: Sequence[str]) -> ir.Model:
         start: names that become the inputs, in this order; empty keeps the model's own.
         end: names that become the outputs, in this order; empty keeps the model's own.
 
-    Raises:
-        ModelError: an unknown name (with the nearest known one), a start tensor of unknown shape, or an
-            end that depends on a model input which `start` does not cut off.
+    Raises: ModelError: an unknown name (with the nearest known one), a start tensor of unknown
+        shape, or an end that depends on a model input which `start` does not cut off.
     """
     part = model.clone()
     graph = part.graph

@@ -1,4 +1,4 @@
-"""Changing an onnx-ir graph: new constants, new nodes with inferred types, replacement, provenance."""
+"""Changing an onnx-ir graph: constants, nodes with inferred types, replacement, provenance."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ class Editor:
         opset: default-domain opset by which new nodes are typed.
     """
 
-    def __init__(self, model: ir.Model, graph: ir.Graph | None = None, opset: int | None = None):
+    def __init__(
+        self, model: ir.Model, graph: ir.Graph | None = None, opset: int | None = None
+    ) -> None:
         self.model = model
         self.graph = model.graph if graph is None else graph
         self.opset = model.opset_imports.get("", 21) if opset is None else opset
@@ -89,9 +91,9 @@ class Editor:
     def replace(self, old: ir.Value, new: ir.Value) -> bool:
         """Let `new` stand for `old` everywhere and drop the nodes that only made `old`.
 
-        A value made by this editor takes the old one's name, so tensors keep theirs through rewrites. A graph
-        output keeps its name always; False (and nothing done) when that cannot be: its new value is
-        a graph input, a constant or an output already.
+        A value made by this editor takes the old one's name, so tensors keep theirs through
+        rewrites. A graph output keeps its name always; False (and nothing done) when that cannot
+        be: its new value is a graph input, a constant or an output already.
         """
         producer = old.producer()
         if old.is_graph_output():

@@ -1,8 +1,8 @@
 """The value of one node whose inputs are all constant.
 
-Data movement, integer arithmetic and elementary float arithmetic run in onnx's reference evaluator (numpy,
-microseconds per node); every other operator runs in onnxruntime, so that a folded interpolation or
-convolution has the bits that the original model would have computed.
+Data movement, integer arithmetic and elementary float arithmetic run in onnx's reference evaluator
+(numpy, microseconds per node); every other operator runs in onnxruntime, so that a folded
+interpolation or convolution has the bits that the original model would have computed.
 """
 
 from __future__ import annotations
@@ -43,21 +43,82 @@ _NONDETERMINISTIC = frozenset(
 )
 
 _ELEMENTARY = frozenset(
-    """
-    Abs Add And ArgMax ArgMin Cast CastLike Ceil Clip Compress Concat ConstantOfShape CumSum Equal Exp Expand
-    EyeLike Flatten Floor Gather GatherElements GatherND Greater GreaterOrEqual Identity IsInf IsNaN Less
-    LessOrEqual Log Max Min Mul Neg NonZero Not OneHot Or Pad Pow Range Reciprocal ReduceMax ReduceMin
-    ReduceProd ReduceSum Relu Reshape ScatterElements ScatterND Shape Sign Size Slice Split Sqrt Squeeze Sub
-    Tile TopK Transpose Trilu Unique Unsqueeze Where Xor
-    """.split()
+    {
+        "Abs",
+        "Add",
+        "And",
+        "ArgMax",
+        "ArgMin",
+        "Cast",
+        "CastLike",
+        "Ceil",
+        "Clip",
+        "Compress",
+        "Concat",
+        "ConstantOfShape",
+        "CumSum",
+        "Equal",
+        "Exp",
+        "Expand",
+        "EyeLike",
+        "Flatten",
+        "Floor",
+        "Gather",
+        "GatherElements",
+        "GatherND",
+        "Greater",
+        "GreaterOrEqual",
+        "Identity",
+        "IsInf",
+        "IsNaN",
+        "Less",
+        "LessOrEqual",
+        "Log",
+        "Max",
+        "Min",
+        "Mul",
+        "Neg",
+        "NonZero",
+        "Not",
+        "OneHot",
+        "Or",
+        "Pad",
+        "Pow",
+        "Range",
+        "Reciprocal",
+        "ReduceMax",
+        "ReduceMin",
+        "ReduceProd",
+        "ReduceSum",
+        "Relu",
+        "Reshape",
+        "ScatterElements",
+        "ScatterND",
+        "Shape",
+        "Sign",
+        "Size",
+        "Slice",
+        "Split",
+        "Sqrt",
+        "Squeeze",
+        "Sub",
+        "Tile",
+        "TopK",
+        "Transpose",
+        "Trilu",
+        "Unique",
+        "Unsqueeze",
+        "Where",
+        "Xor",
+    }
 )
 
 
 def evaluate(node: ir.Node, opset: int) -> list[Array] | None:
     """The outputs of the node as arrays, or None when it is not to be folded.
 
-    A node is folded when it is deterministic, is no quantizer, all its inputs are constant, and its results
-    take at most 64 MiB, or no more bytes than the constants that they replace.
+    A node is folded when it is deterministic, is no quantizer, all its inputs are constant, and its
+    results take at most 64 MiB, or no more bytes than the constants that they replace.
     """
     if not _may_fold(node):
         return None
@@ -69,7 +130,7 @@ def evaluate(node: ir.Node, opset: int) -> list[Array] | None:
             results = _run_reference(node, inputs, opset)
         else:
             results = _run_onnxruntime(node, inputs, opset)
-    except Exception:  # any failure of a borrowed evaluator only means: leave the node as it is
+    except Exception:  # noqa: BLE001  a borrowed evaluator's failure only leaves the node as it is
         return None
     return results if _agree(node, results) else None
 
@@ -116,7 +177,9 @@ def _divide(inputs: Sequence[Array | None]) -> Array:
             raise ZeroDivisionError
         quotient = np.floor_divide(numerator, denominator)
         inexact = np.remainder(numerator, denominator) != 0
-        negative = (numerator < 0) != (denominator < 0)
+        negative = np.signbit(numerator.astype(np.float64)) != np.signbit(
+            denominator.astype(np.float64)
+        )
         return np.asarray(quotient + (inexact & negative), dtype=numerator.dtype)
 
 

@@ -1,4 +1,4 @@
-"""Reading an onnx-ir graph: constants, static shapes, single uses, typed attributes.  Changes nothing."""
+"""Reading an onnx-ir graph: constants, static shapes, single uses, typed attributes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conv, ConvTranspose and Gemm with constant weights, seen alike: a weight per output and input channel."""
+"""Conv, ConvTranspose and Gemm with constant weights, seen alike."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class Linear:
 
     @property
     def outputs(self) -> int:
-        rows = self.weight.shape[1] * self.group
-        return rows if self.node.op_type == "ConvTranspose" else self.weight.shape[0]
+        first, second = int(self.weight.shape[0]), int(self.weight.shape[1])
+        return second * self.group if self.node.op_type == "ConvTranspose" else first
 
     def per_output(self, factor: Float64) -> Float64:
         """Factor per output channel, shaped to broadcast against the grouped weight."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import onnx
 import onnx_ir as ir
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from tilewright.errors import ModelError, nearest
 from tilewright.importer.graphs import array_of, int_attribute
@@ -24,9 +24,8 @@ _CHUNK_BYTES = 8 << 20
 def load(path: str | os.PathLike[str]) -> ir.Model:
     """Read and check a model; external data is mapped, not copied.
 
-    Raises:
-        ModelError: missing, unreadable, truncated, no ONNX, external data missing, opset out of range,
-            unknown domain or operator, NaN or infinity in a weight, a node in training mode.
+    Raises: ModelError: missing, unreadable, truncated, no ONNX, external data missing, opset out of
+        range, unknown domain or operator, NaN or infinity in a weight, a node in training mode.
     """
     return read(path)[0]
 
@@ -178,8 +177,8 @@ def _check_nodes(file: Path, model: ir.Model) -> None:
                 continue
             if node.domain not in model.opset_imports:
                 raise ModelError(
-                    f"{file}: node {node.name!r} ({node.op_type}) is of domain {node.domain!r}, whose "
-                    "version the model does not state",
+                    f"{file}: node {node.name!r} ({node.op_type}) is of domain {node.domain!r}, "
+                    "whose version the model does not state",
                     fix="export the model again",
                     code="TW-1112",
                 )
@@ -191,7 +190,8 @@ def _check_operator(file: Path, node: ir.Node, opset: int) -> None:
     if schema_of(node.op_type, opset) is None:
         known = {schema.name for schema in onnx.defs.get_all_schemas() if not schema.domain}
         raise ModelError(
-            f"{file}: node {node.name!r} is of type {node.op_type}, which opset {opset} does not have",
+            f"{file}: node {node.name!r} is of type {node.op_type}, which opset {opset} does not "
+            "have",
             fix="state the opset that the model was written for"
             if node.op_type in known
             else nearest(node.op_type, known),

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import onnx_ir as ir
+from onnx_ir.passes.common import InlinePass
 
 from tilewright.importer import loading
 from tilewright.importer.edit import SOURCE_KEY, PassResult
@@ -76,9 +77,8 @@ def import_model(
         source: an ONNX file, or a model in memory.
         input_shapes: whole shapes of inputs with free dimensions.
 
-    Raises:
-        ModelError: the model is unusable, or leaves dimensions open that `input_shapes` does not set.
-        ConfigError: `input_shapes` does not fit the model.
+    Raises: ModelError: the model is unusable, or leaves dimensions open that `input_shapes` does
+        not set. ConfigError: `input_shapes` does not fit the model.
     """
     original: Path | ir.Model
     if isinstance(source, ir.Model):
@@ -101,7 +101,7 @@ def import_model(
 def _prepare(model: ir.Model) -> None:
     """Inline local functions, put nodes in order, give each node a name and its provenance."""
     if model.functions:
-        ir.passes.common.InlinePass()(model)
+        InlinePass()(model)
         model.functions.clear()
     if not _in_order(model.graph):
         model.graph.sort()
@@ -130,7 +130,7 @@ def _in_order(graph: ir.Graph) -> bool:
 class _Passes:
     """Runs passes over one model, verifies after each, and sums up what they did."""
 
-    def __init__(self, model: ir.Model):
+    def __init__(self, model: ir.Model) -> None:
         self.model = model
         self.changes: dict[str, int] = {}
         self.seconds: dict[str, float] = {}

@@ -103,7 +103,7 @@ def _without_constants(model: ir.Model) -> onnx.ModelProto:
         if tensor is not None and tensor.nbytes >= _SMALLEST_EXTERNAL_BYTES:
             kept[name] = tensor
             value.const_value = ir.ExternalTensor(
-                "", 0, tensor.nbytes, tensor.dtype, shape=ir.Shape(tensor.shape.dims), name=name
+                "", 0, tensor.nbytes, tensor.dtype, shape=ir.Shape(tensor.shape.numpy()), name=name
             )
     try:
         return ir.serde.serialize_model(model)

@@ -33,7 +33,7 @@ class FreeDimension:
 
 
 def tensor_inputs(model: ir.Model) -> list[ir.Value]:
-    """The inputs that a caller feeds: graph inputs without those that are initializers (old files)."""
+    """The inputs that a caller feeds: graph inputs that have no initializer (old files do)."""
     return [value for value in model.graph.inputs if not value.is_initializer()]
 
 

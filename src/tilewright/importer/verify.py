@@ -8,23 +8,49 @@ import numpy as np
 import onnx_ir as ir
 
 from tilewright.errors import ModelError
-from tilewright.importer.graphs import array_of, static_shape, subgraphs_of
+from tilewright.importer.graphs import Array, array_of, static_shape, subgraphs_of
 from tilewright.importer.infer import schema_of
 
 # Operators whose result sizes depend on content; everything after them may lack static shapes.
 DATA_DEPENDENT = frozenset(
-    """
-    Compress ConcatFromSequence If Loop NonMaxSuppression NonZero Optional OptionalGetElement Scan SequenceAt
-    SequenceConstruct SequenceEmpty SequenceErase SequenceInsert SequenceLength SplitToSequence StringSplit Unique
-    """.split()
+    {
+        "Compress",
+        "ConcatFromSequence",
+        "If",
+        "Loop",
+        "NonMaxSuppression",
+        "NonZero",
+        "Optional",
+        "OptionalGetElement",
+        "Scan",
+        "SequenceAt",
+        "SequenceConstruct",
+        "SequenceEmpty",
+        "SequenceErase",
+        "SequenceInsert",
+        "SequenceLength",
+        "SplitToSequence",
+        "StringSplit",
+        "Unique",
+    }
 )
 
 # In these an infinite operand is a broken weight; elsewhere (masks, bounds) it is meant.
 _WEIGHTED = frozenset(
-    """
-    BatchNormalization Conv ConvTranspose GRU Gemm GroupNormalization InstanceNormalization LSTM
-    LayerNormalization MatMul PRelu RNN
-    """.split()
+    {
+        "BatchNormalization",
+        "Conv",
+        "ConvTranspose",
+        "GRU",
+        "Gemm",
+        "GroupNormalization",
+        "InstanceNormalization",
+        "LSTM",
+        "LayerNormalization",
+        "MatMul",
+        "PRelu",
+        "RNN",
+    }
 )
 
 
@@ -140,7 +166,7 @@ def _check_constant(value: ir.Value) -> None:
             )
 
 
-def _blocks(flat: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:  # type: ignore[type-arg]
+def _blocks(flat: Array) -> Iterator[tuple[int, Array]]:
     """Pieces of 4 Mi elements, so that the masks of a large mapped tensor stay small."""
     size = 1 << 22
     for offset in range(0, flat.size, size):

@@ -1,7 +1,7 @@
-"""Canonical operator forms: for each operator, the function that brings any of its older forms to opset 21.
+"""Canonical operator forms: per operator, the function that brings its older forms to opset 21.
 
-A form function takes a Site and returns the values that replace the node's outputs, or None when the node
-stays (it may then have had attributes made explicit).
+A form function takes a Site and returns the values that replace the node's outputs, or None when
+the node stays (it may then have had attributes made explicit).
 """
 
 from __future__ import annotations

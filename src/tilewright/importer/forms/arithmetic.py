@@ -1,4 +1,4 @@
-"""Operators whose meaning, attributes or arity changed between opsets 9 and 21, or is trivial at inference."""
+"""Operators whose meaning or attributes changed since opset 9, or that are trivial at inference."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def dropout(site: Site) -> Replacement:
 def batch_normalization(site: Site) -> Replacement:
     """BatchNormalization(x, scale, bias, mean, variance; epsilon): one output."""
     operands = [site.input(index) for index in range(5)]
-    epsilon = site.float("epsilon", 1e-5)
+    epsilon = site.float_attribute("epsilon", 1e-5)
     return [site.emit("BatchNormalization", operands, {"epsilon": epsilon})]
 
 
@@ -86,7 +86,7 @@ def group_normalization(site: Site) -> Replacement:
     if site.opset >= 21:
         return None
     shape, scale, bias = site.shape(), array_of(site.input(1)), array_of(site.input(2))
-    groups = site.int("num_groups", 1)
+    groups = site.int_attribute("num_groups", 1)
     if shape is None or scale is None or bias is None:
         raise site.error("has the meaning of opset 18 and operands that are not constant")
     repeat = shape[1] // groups
@@ -95,14 +95,14 @@ def group_normalization(site: Site) -> Replacement:
         site.new_constant(np.repeat(scale, repeat), "scale"),
         site.new_constant(np.repeat(bias, repeat), "bias"),
     ]
-    attributes = {"num_groups": groups, "epsilon": site.float("epsilon", 1e-5)}
+    attributes = {"num_groups": groups, "epsilon": site.float_attribute("epsilon", 1e-5)}
     return [site.emit("GroupNormalization", operands, attributes)]
 
 
 def grid_sample(site: Site) -> Replacement:
     """GridSample-16 says bilinear and bicubic where opset 20 says linear and cubic."""
     names = {"bilinear": "linear", "bicubic": "cubic"}
-    mode = site.string("mode", "linear")
+    mode = site.string_attribute("mode", "linear")
     site.node.attributes["mode"] = ir.AttrString("mode", names.get(mode, mode))
     return None
 
@@ -110,7 +110,7 @@ def grid_sample(site: Site) -> Replacement:
 def swish(site: Site) -> Replacement:
     """Swish(x; alpha) (opset 24) = x * Sigmoid(alpha * x)."""
     data, dtype = site.input(0), site.input(0).dtype
-    alpha = site.float("alpha", 1.0)
+    alpha = site.float_attribute("alpha", 1.0)
     if dtype is None:
         return None
     gate = data
@@ -126,8 +126,11 @@ def dft(site: Site) -> Replacement:
     if site.opset >= 20:
         return None
     length = site.input(1) if site.has(1) else None
-    axis = site.new_constant(np.asarray(site.int("axis", 1), np.int64), "axis")
-    attributes = {"inverse": site.int("inverse", 0), "onesided": site.int("onesided", 0)}
+    axis = site.new_constant(np.asarray(site.int_attribute("axis", 1), np.int64), "axis")
+    attributes = {
+        "inverse": site.int_attribute("inverse", 0),
+        "onesided": site.int_attribute("onesided", 0),
+    }
     return [site.emit("DFT", [site.input(0), length, axis], attributes)]
 
 

@@ -1,4 +1,4 @@
-"""Operators whose axes, bounds or lengths were attributes in old opsets and are inputs at opset 21."""
+"""Operators whose axes, bounds or lengths were attributes once and are inputs at opset 21."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Replacement = Sequence[ir.Value] | None
 
 def _axes(site: Site, index: int) -> tuple[int, ...] | None:
     """The axes from the attribute or from constant input `index`, counted from the front."""
-    axes = site.ints("axes")
+    axes = site.ints_attribute("axes")
     if axes is None:
         constant = site.constant(index)
         if constant is None:
@@ -32,7 +32,7 @@ def squeeze(site: Site) -> Replacement:
     """Squeeze(x, axes) = Reshape(x, the dimensions left)."""
     shape, axes = site.shape(), _axes(site, 1)
     if shape is None:
-        if site.ints("axes") is None:
+        if site.ints_attribute("axes") is None:
             return None
         return [site.emit("Squeeze", [site.input(0), site.new_ints(axes or (), "axes")])]
     if axes is None:
@@ -46,7 +46,7 @@ def squeeze(site: Site) -> Replacement:
 
 def unsqueeze(site: Site) -> Replacement:
     """Unsqueeze(x, axes) = Reshape(x, the dimensions with 1 inserted at axes of the result)."""
-    axes = site.ints("axes")
+    axes = site.ints_attribute("axes")
     if axes is None:
         constant = site.constant(1)
         if constant is None:
@@ -66,7 +66,7 @@ def flatten(site: Site) -> Replacement:
     shape = site.shape()
     if shape is None:
         return None
-    axis = site.int("axis", 1)
+    axis = site.int_attribute("axis", 1)
     axis += len(shape) if axis < 0 else 0
     return reshape_to(site, [int(np.prod(shape[:axis])), int(np.prod(shape[axis:]))])
 
@@ -77,7 +77,7 @@ def reshape(site: Site) -> Replacement:
     if target is None or shape is None:
         return None
     dims = [int(dim) for dim in target.reshape(-1)]
-    if not site.int("allowzero", 0):
+    if not site.int_attribute("allowzero", 0):
         if any(dim == 0 and axis >= len(shape) for axis, dim in enumerate(dims)):
             raise site.error(f"copies a dimension that its input {list(shape)} does not have")
         dims = [shape[axis] if dim == 0 else dim for axis, dim in enumerate(dims)]
@@ -87,7 +87,7 @@ def reshape(site: Site) -> Replacement:
         dims = [total // known if dim == -1 else dim for dim in dims]
     if -1 in dims or int(np.prod(dims)) != total:
         raise site.error(f"cannot reshape {list(shape)} to {[int(d) for d in target]}")
-    if dims == [int(dim) for dim in target.reshape(-1)] and not site.int("allowzero", 0):
+    if dims == [int(dim) for dim in target.reshape(-1)] and not site.int_attribute("allowzero", 0):
         return None
     return reshape_to(site, dims)
 
@@ -98,12 +98,12 @@ def reduce(site: Site) -> Replacement:
     if site.has(1) and axes is None:
         return None
     if not axes:
-        if site.int("noop_with_empty_axes", 0):
+        if site.int_attribute("noop_with_empty_axes", 0):
             return [site.emit("Identity", [site.input(0)])]
         if rank is None:
             return None
         axes = tuple(range(rank))
-    keepdims = site.int("keepdims", 1)
+    keepdims = site.int_attribute("keepdims", 1)
     return [
         site.emit(
             site.node.op_type,
@@ -123,7 +123,7 @@ def clip(site: Site) -> Replacement:
     bounds: list[ir.Value] = []
     for index, (name, limit) in enumerate(zip(("min", "max"), limits, strict=True), start=1):
         if site.opset < 11:
-            bound = np.asarray(site.float(name, float(limit)), kind)
+            bound = np.asarray(site.float_attribute(name, float(limit)), kind)
         elif not site.has(index):
             bound = np.asarray(limit, kind)
         else:
@@ -137,15 +137,15 @@ def clip(site: Site) -> Replacement:
     return [site.emit("Clip", [site.input(0), *bounds])]
 
 
-def _limits(dtype: ir.DataType) -> tuple[np.generic, np.generic]:
-    import ml_dtypes
-
-    info = ml_dtypes.finfo(dtype.numpy()) if dtype.is_floating_point() else np.iinfo(dtype.numpy())
-    return info.min, info.max
+def _limits(dtype: ir.DataType) -> tuple[float, float]:
+    """Lowest and largest number of a type; exact in a Python number also for int64."""
+    if dtype.is_floating_point():
+        return float(dtype.min), float(dtype.max)
+    return int(dtype.min), int(dtype.max)
 
 
 def slice_(site: Site) -> Replacement:
-    """Slice with starts, ends, axes and steps as inputs, all axes >= 0, bounds inside the tensor."""
+    """Slice with starts, ends, axes and steps as inputs; axes >= 0, bounds inside the tensor."""
     starts, ends = _vector(site, "starts", 1), _vector(site, "ends", 2)
     shape = site.shape()
     if starts is None or ends is None or shape is None:
@@ -174,7 +174,7 @@ def slice_(site: Site) -> Replacement:
 
 
 def _vector(site: Site, name: str, index: int) -> tuple[int, ...] | None:
-    attribute = site.ints(name)
+    attribute = site.ints_attribute(name)
     if attribute is not None:
         return attribute
     constant = site.constant(index)
@@ -211,11 +211,11 @@ def top_k(site: Site) -> Replacement:
     """TopK(x; k) = TopK(x, k; largest, sorted)."""
     rank = site.rank()
     attributes = {
-        "axis": site.int("axis", -1) if rank is None else site.axis("axis", -1),
-        "largest": site.int("largest", 1),
-        "sorted": site.int("sorted", 1),
+        "axis": site.int_attribute("axis", -1) if rank is None else site.axis("axis", -1),
+        "largest": site.int_attribute("largest", 1),
+        "sorted": site.int_attribute("sorted", 1),
     }
-    k = site.input(1) if site.has(1) else site.new_ints([site.int("k", 1)], "k")
+    k = site.input(1) if site.has(1) else site.new_ints([site.int_attribute("k", 1)], "k")
     return site.emit_many("TopK", [site.input(0), k], attributes, 2)
 
 
@@ -233,12 +233,12 @@ def pad(site: Site) -> Replacement:
         full[axis] = pads[position]
         full[axis + rank] = pads[position + len(axes)]
     operands: list[ir.Value | None] = [site.input(0), site.new_ints(full, "pads")]
-    mode = site.string("mode", "constant")
+    mode = site.string_attribute("mode", "constant")
     if mode == "constant":
         if site.has(2):
             operands.append(site.input(2))
         else:
-            value = np.asarray(site.float("value", 0.0), dtype.numpy())
+            value = np.asarray(site.float_attribute("value", 0.0), dtype.numpy())
             operands.append(site.new_constant(value, "value"))
     return [site.emit("Pad", operands, {"mode": mode})]
 
@@ -246,7 +246,7 @@ def pad(site: Site) -> Replacement:
 def transpose(site: Site) -> Replacement:
     """Transpose with its permutation stated."""
     rank = site.rank()
-    if rank is None or site.ints("perm") is not None:
+    if rank is None or site.ints_attribute("perm") is not None:
         return None
     return [site.emit("Transpose", [site.input(0)], {"perm": list(range(rank))[::-1]})]
 

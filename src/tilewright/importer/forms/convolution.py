@@ -39,11 +39,11 @@ def resolve_auto_pad(
 def _window(site: Site, kernel: Sequence[int]) -> dict[str, list[int]]:
     """kernel_shape, strides, dilations and pads of the node, all stated."""
     spatial = len(kernel)
-    strides = list(site.ints("strides") or (1,) * spatial)
-    dilations = list(site.ints("dilations") or (1,) * spatial)
-    auto_pad = site.string("auto_pad", "NOTSET")
+    strides = list(site.ints_attribute("strides") or (1,) * spatial)
+    dilations = list(site.ints_attribute("dilations") or (1,) * spatial)
+    auto_pad = site.string_attribute("auto_pad", "NOTSET")
     if auto_pad == "NOTSET":
-        pads = list(site.ints("pads") or (0,) * (2 * spatial))
+        pads = list(site.ints_attribute("pads") or (0,) * (2 * spatial))
     else:
         shape = site.shape()
         if shape is None:
@@ -63,7 +63,7 @@ def _window(site: Site, kernel: Sequence[int]) -> dict[str, list[int]]:
 
 def _kernel(site: Site) -> tuple[int, ...]:
     weight = site.shape(1)
-    kernel = site.ints("kernel_shape") or (weight[2:] if weight is not None else None)
+    kernel = site.ints_attribute("kernel_shape") or (weight[2:] if weight is not None else None)
     if kernel is None:
         raise site.error("has a weight of unknown shape and no kernel_shape")
     if weight is not None and tuple(kernel) != weight[2:]:
@@ -77,7 +77,7 @@ def _operands(site: Site) -> list[ir.Value | None]:
 
 def conv(site: Site) -> Replacement:
     """Conv(x, w[, b]; kernel_shape, strides, dilations, pads, group)."""
-    group = site.int("group", 1)
+    group = site.int_attribute("group", 1)
     data, weight = site.shape(0), site.shape(1)
     if data is not None and weight is not None and data[1] != weight[1] * group:
         raise site.error(
@@ -91,18 +91,18 @@ def conv(site: Site) -> Replacement:
 def conv_transpose(site: Site) -> Replacement:
     """ConvTranspose(x, w[, b]; ..., pads, output_padding): output_shape and auto_pad resolved.
 
-    total = stride * (input - 1) + output_padding + extent - output, with output = input * stride for
-    SAME; SAME_UPPER puts the odd one at the end, everything else at the beginning.
+    total = stride * (input - 1) + output_padding + extent - output, with output = input * stride
+    for SAME; SAME_UPPER puts the odd one at the end, everything else at the beginning.
     """
     kernel = _kernel(site)
     spatial, shape = len(kernel), site.shape()
-    group = site.int("group", 1)
-    strides = list(site.ints("strides") or (1,) * spatial)
-    dilations = list(site.ints("dilations") or (1,) * spatial)
-    extra = list(site.ints("output_padding") or (0,) * spatial)
-    auto_pad = site.string("auto_pad", "NOTSET")
-    wanted = site.ints("output_shape")
-    pads = list(site.ints("pads") or (0,) * (2 * spatial))
+    group = site.int_attribute("group", 1)
+    strides = list(site.ints_attribute("strides") or (1,) * spatial)
+    dilations = list(site.ints_attribute("dilations") or (1,) * spatial)
+    extra = list(site.ints_attribute("output_padding") or (0,) * spatial)
+    auto_pad = site.string_attribute("auto_pad", "NOTSET")
+    wanted = site.ints_attribute("output_shape")
+    pads = list(site.ints_attribute("pads") or (0,) * (2 * spatial))
     if wanted is not None or auto_pad.startswith("SAME"):
         if shape is None:
             raise site.error("has output_shape or auto_pad but an input of unknown shape")
@@ -134,28 +134,27 @@ def conv_transpose(site: Site) -> Replacement:
 
 
 def max_pool(site: Site) -> Replacement:
-    """MaxPool(x; kernel_shape, strides, dilations, pads, ceil_mode); a used Indices output stays."""
-    kernel = site.ints("kernel_shape")
+    """MaxPool(x; kernel_shape, strides, dilations, pads, ceil_mode); used Indices stay."""
+    kernel = site.ints_attribute("kernel_shape")
     if kernel is None:
         raise site.error("has no kernel_shape")
     attributes: dict[str, Attribute] = {
         **_window(site, kernel),
-        "ceil_mode": site.int("ceil_mode", 0),
-        "storage_order": site.int("storage_order", 0),
+        "ceil_mode": site.int_attribute("ceil_mode", 0),
+        "storage_order": site.int_attribute("storage_order", 0),
     }
     outputs = 2 if len(site.node.outputs) > 1 and site.node.outputs[1].uses() else 1
-    made = site.emit_many("MaxPool", [site.input(0)], attributes, outputs)
-    return made
+    return site.emit_many("MaxPool", [site.input(0)], attributes, outputs)
 
 
 def average_pool(site: Site) -> Replacement:
     """AveragePool(x; kernel_shape, strides, dilations, pads, ceil_mode, count_include_pad)."""
-    kernel = site.ints("kernel_shape")
+    kernel = site.ints_attribute("kernel_shape")
     if kernel is None:
         raise site.error("has no kernel_shape")
     attributes: dict[str, Attribute] = {
         **_window(site, kernel),
-        "ceil_mode": site.int("ceil_mode", 0),
-        "count_include_pad": site.int("count_include_pad", 0),
+        "ceil_mode": site.int_attribute("ceil_mode", 0),
+        "count_include_pad": site.int_attribute("count_include_pad", 0),
     }
     return [site.emit("AveragePool", [site.input(0)], attributes)]

@@ -18,11 +18,11 @@ Scales = npt.NDArray[np.float32]
 def upsample(site: Site) -> Replacement:
     """Upsample(x, scales) and Resize-10(x, scales) = Resize(x, scales; asymmetric).
 
-    Nearest takes the floor of the source position; where it shrinks an axis (Resize-10 only) onnxruntime, which
-    defines that form in practice, takes the ceiling.
+    Nearest takes the floor of the source position; where it shrinks an axis (Resize-10 only)
+    onnxruntime, which defines that form in practice, takes the ceiling.
     """
     scales = _attribute_or_input_scales(site)
-    mode = site.string("mode", "nearest")
+    mode = site.string_attribute("mode", "nearest")
     mode = "linear" if mode == "bilinear" else mode
     attributes: dict[str, Attribute] = {
         "mode": mode,
@@ -63,20 +63,21 @@ def _resize(
 def resize(site: Site) -> Replacement:
     """Resize(x, scales; every attribute stated): roi, axes and sizes resolved where that is exact.
 
-    sizes become scales when float32(size / input) * input floors to the size; tf_half_pixel_for_nn with floor is
-    half_pixel with round_prefer_ceil: floor((i + 0.5) / s) = round_half_up((i + 0.5) / s - 0.5).
+    sizes become scales when float32(size / input) * input floors to the size; tf_half_pixel_for_nn
+    with floor is half_pixel with round_prefer_ceil: floor((i + 0.5) / s) = round_half_up((i + 0.5)
+    / s - 0.5).
     """
     if site.opset < 11:
         return upsample(site)
     shape = site.shape()
-    transformation = site.string("coordinate_transformation_mode", "half_pixel")
+    transformation = site.string_attribute("coordinate_transformation_mode", "half_pixel")
     if shape is None or transformation == "tf_crop_and_resize":
         return None
-    if site.string("keep_aspect_ratio_policy", "stretch") != "stretch":
+    if site.string_attribute("keep_aspect_ratio_policy", "stretch") != "stretch":
         return None
     mode, nearest = (
-        site.string("mode", "nearest"),
-        site.string("nearest_mode", "round_prefer_floor"),
+        site.string_attribute("mode", "nearest"),
+        site.string_attribute("nearest_mode", "round_prefer_floor"),
     )
     if transformation == "tf_half_pixel_for_nn":
         if nearest != "floor":
@@ -89,11 +90,11 @@ def resize(site: Site) -> Replacement:
     if mode == "nearest":
         attributes["nearest_mode"] = nearest
     if mode == "cubic":
-        attributes["cubic_coeff_a"] = site.float("cubic_coeff_a", -0.75)
+        attributes["cubic_coeff_a"] = site.float_attribute("cubic_coeff_a", -0.75)
     if mode != "nearest":
-        attributes["exclude_outside"] = site.int("exclude_outside", 0)
-        attributes["antialias"] = site.int("antialias", 0)
-    axes = site.ints("axes") or tuple(range(len(shape)))
+        attributes["exclude_outside"] = site.int_attribute("exclude_outside", 0)
+        attributes["antialias"] = site.int_attribute("antialias", 0)
+    axes = site.ints_attribute("axes") or tuple(range(len(shape)))
     axes = tuple(axis % len(shape) for axis in axes)
     given = site.constant(3) if site.has(3) else None
     if given is not None and given.size:
@@ -116,7 +117,7 @@ def _by_sizes(
     sizes = list(shape)
     for axis, size in zip(axes, given, strict=True):
         sizes[axis] = size
-    scales = np.asarray(sizes, np.float32) / np.asarray(shape, np.float32)
+    scales = np.divide(sizes, shape, dtype=np.float32)
     exact = np.floor(np.asarray(shape, np.float32) * scales) == np.asarray(sizes, np.float32)
     if exact.all() and (np.asarray(shape) < 1 << 24).all():
         return _resize(site, site.input(0), scales, attributes)

@@ -53,21 +53,21 @@ class Site:
         value = input_at(self.node, index)
         return None if value is None or value.shape is None else value.shape.rank()
 
-    def int(self, name: str, default: int) -> int:
+    def int_attribute(self, name: str, default: int) -> int:
         return int_attribute(self.node, name, default)
 
-    def float(self, name: str, default: float) -> float:
+    def float_attribute(self, name: str, default: float) -> float:
         return float_attribute(self.node, name, default)
 
-    def string(self, name: str, default: str) -> str:
+    def string_attribute(self, name: str, default: str) -> str:
         return string_attribute(self.node, name, default)
 
-    def ints(self, name: str) -> tuple[int, ...] | None:
+    def ints_attribute(self, name: str) -> tuple[int, ...] | None:
         return ints_attribute(self.node, name)
 
     def axis(self, name: str, default: int, index: int = 0) -> int:
         """The attribute as an axis >= 0 of input `index` when its rank is known."""
-        axis, rank = self.int(name, default), self.rank(index)
+        axis, rank = self.int_attribute(name, default), self.rank(index)
         return axis + rank if axis < 0 and rank is not None else axis
 
     def new_ints(self, values: Sequence[int], role: str) -> ir.Value:

@@ -1,8 +1,8 @@
 """The rewrites of the importer, one per file, each `run(model) -> PassResult`.
 
-PREPARE and FINISH run once. The rounds repeat until nothing changes. Within FLOAT_ROUND the order matters where a
-pattern would be eaten by a later pass: the hard activations before the affine folds, which would take
-their `x + 3` into a convolution's bias.
+PREPARE and FINISH run once. The rounds repeat until nothing changes. Within FLOAT_ROUND the order
+matters where a pattern would be eaten by a later pass: the hard activations before the affine
+folds, which would take their `x + 3` into a convolution's bias.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     (W x + b) * s + t = (W * s) x + (b * s + t)
 
-for BatchNormalization, Mul and Add by constants; in float64, rounded once. Only when the affine node
-alone reads the linear node's result.
+for BatchNormalization, Mul and Add by constants; in float64, rounded once. Only when the affine
+node alone reads the linear node's result.
 """
 
 from __future__ import annotations

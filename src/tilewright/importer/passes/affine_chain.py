@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from tilewright.importer.affine import Affine, affine_of
+from tilewright.importer.affine import Affine, Float64, affine_of
 from tilewright.importer.edit import Editor, PassResult
 from tilewright.importer.graphs import (
     array_of,
@@ -71,8 +71,8 @@ def _write(
     editor: Editor,
     first: Affine,
     node: ir.Node,
-    scale: np.ndarray,
-    shift: np.ndarray,  # type: ignore[type-arg]
+    scale: Float64,
+    shift: Float64,
 ) -> bool:
     """BatchNormalization with mean 0, variance 1, epsilon 0: y = x * scale + shift."""
     dtype, shape = first.data.dtype, static_shape(first.data)

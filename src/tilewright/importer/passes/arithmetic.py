@@ -2,8 +2,8 @@
 
     x - c = x + (-c)        x / c = x * (1 / c)        c + x = x + c        c * x = x * c
 
-1 / c is rounded to the tensor's type: exact for powers of two, else one rounding of relative size 2**-24 for
-float32. Kept as it is where 1 / c is not finite or c is not floating point.
+1 / c is rounded to the tensor's type: exact for powers of two, else one rounding of relative size
+2**-24 for float32. Kept as it is where 1 / c is not finite or c is not floating point.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
     Max(x, c) = Clip(x, c, +)       Min(x, c) = Clip(x, -, c)      Clip(x, 0, +) = Relu(x)
     Clip(Clip(x, a, b), c, d) = Clip(x, clip(a, c, d), clip(b, c, d))      Relu(x) as Clip(x, 0, +)
 
-- and + are the type's lowest and largest number. Chains merge when nothing else reads the value between.
+- and + are the type's lowest and largest number. Chains merge when nothing else reads the value
+  between.
 """
 
 from __future__ import annotations

@@ -86,4 +86,4 @@ def _state_type(value: ir.Value) -> None:
     tensor = value.const_value
     if tensor is not None:
         value.type = ir.TensorType(tensor.dtype)
-        value.shape = ir.Shape(tensor.shape.dims)
+        value.shape = ir.Shape(tensor.shape.numpy())

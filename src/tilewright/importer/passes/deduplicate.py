@@ -19,7 +19,7 @@ def run(model: ir.Model) -> PassResult:
         tensor = value.const_value
         if tensor is None or tensor.dtype == ir.DataType.STRING or value.is_graph_output():
             continue
-        key = (tensor.dtype, tuple(tensor.shape.dims))
+        key = (tensor.dtype, tuple(tensor.shape.numpy()))
         by_size.setdefault(key, []).append(value)
     changes = 0
     for group in by_size.values():

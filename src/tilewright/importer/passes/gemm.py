@@ -1,9 +1,11 @@
 """Matrix products of a rank-2 tensor with a constant matrix become Gemm in one form.
 
-    MatMul(x, W) = Gemm(x, W^T; transB)              alpha op(A) op(B) + beta C = Gemm(A', (alpha op(B))^T, beta C; transB)
+    MatMul(x, W) = Gemm(x, W^T; transB)
+    alpha op(A) op(B) + beta C = Gemm(op(A), (alpha op(B))^T, beta C; transB)
 
-In canonical form alpha = beta = 1, transA = 0, transB = 1, B is a constant [N, K] and C, if given, a constant [N].
-A Gemm with a computed B becomes Transpose, MatMul, Mul and Add as its attributes ask.
+In canonical form alpha = beta = 1, transA = 0, transB = 1, B is a constant [N, K] and C, if given,
+a constant [N]. A Gemm with a computed B becomes Transpose, MatMul, Mul and Add as its attributes
+ask.
 """
 
 from __future__ import annotations

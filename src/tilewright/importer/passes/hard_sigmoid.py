@@ -7,6 +7,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import onnx_ir as ir
 
 from tilewright.importer.edit import Editor, PassResult
@@ -48,11 +50,15 @@ def _fuse(editor: Editor, node: ir.Node) -> bool:
     return editor.replace(node.outputs[0], result)
 
 
+@dataclass(frozen=True)
 class ShiftedClamp:
     """Clip(data + offset, 0, high) where nothing else reads the sum."""
 
-    def __init__(self, data: ir.Value, offset: float, high: float, add: ir.Node, clip: ir.Node):
-        self.data, self.offset, self.high, self.add, self.clip = data, offset, high, add, clip
+    data: ir.Value
+    offset: float
+    high: float
+    add: ir.Node
+    clip: ir.Node
 
 
 def shifted_clamp(value: ir.Value | None) -> ShiftedClamp | None:

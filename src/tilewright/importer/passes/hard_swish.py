@@ -1,6 +1,7 @@
 """The spellings of the hard swish become one node.
 
-    x * HardSigmoid(x; 1/6, 1/2) = HardSwish(x)             (x * Clip(x + 3, 0, 6)) * 1/6 = HardSwish(x)
+    x * HardSigmoid(x; 1/6, 1/2) = HardSwish(x)
+    (x * Clip(x + 3, 0, 6)) * 1/6 = HardSwish(x)
 
 Only when nothing else reads the values between.
 """

@@ -1,12 +1,13 @@
 """Nodes that return their input are removed.
 
-    Identity(x) = x                    Transpose(x, 0 1 2 ..) = x          Reshape(x, shape of x) = x
-    Slice(x, everything) = x           Pad(x, 0) = x                       Concat(x) = x
-    Cast(x, type of x) = x             Expand(x, shape of x) = x           Resize(x, all scales 1) = x
-    Tile(x, 1) = x                     x + 0 = x - 0 = x * 1 = x / 1 = x   Clip(x, lowest, largest) = x
-    Split into one = x
+    Identity(x) = x             Transpose(x, 0 1 2 ..) = x       Reshape(x, shape of x) = x
+    Slice(x, all of it) = x     Pad(x, 0) = x                    Concat(x) = x
+    Cast(x, type of x) = x      Expand(x, shape of x) = x        Resize(x, all scales 1) = x
+    Tile(x, 1) = x              x + 0 = x - 0 = x                Clip(x, lowest, largest) = x
+    Split(x, one part) = x      x * 1 = x / 1 = x
 
-An Identity stays only where a graph output would otherwise be a graph input, a constant or another output.
+An Identity stays only where a graph output would otherwise be a graph input, a constant or another
+output.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from tilewright.importer.graphs import (
     data_input,
     input_at,
     ints_attribute,
+    scalar_of,
     static_shape,
 )
 
@@ -98,11 +100,12 @@ def _resize(node: ir.Node) -> ir.Value | None:
 
 
 def _clip(node: ir.Node) -> ir.Value | None:
-    low, high = array_of(input_at(node, 1)), array_of(input_at(node, 2))
-    if low is None or high is None or not np.issubdtype(low.dtype, np.floating):
+    data = data_input(node)
+    low, high = scalar_of(input_at(node, 1)), scalar_of(input_at(node, 2))
+    if low is None or high is None or data.dtype not in (ir.DataType.FLOAT, ir.DataType.FLOAT16):
         return None
-    info = np.finfo(low.dtype)
-    return data_input(node) if low <= info.min and high >= info.max else None
+    info = np.finfo(data.dtype.numpy())
+    return data if low <= float(info.min) and high >= float(info.max) else None
 
 
 def _neutral(neutral: float, *, either_side: bool) -> Callable[[ir.Node], ir.Value | None]:

@@ -1,12 +1,14 @@
 """Adjacent reshapes, and adjacent transposes, become one.
 
-    Reshape(Reshape(x, a), b) = Reshape(x, b)            Transpose(Transpose(x, p), q) = Transpose(x, p[q])
+    Reshape(Reshape(x, a), b) = Reshape(x, b)
+    Transpose(Transpose(x, p), q) = Transpose(x, p[q])
 
 The inner node stays for its other readers.
 """
 
 from __future__ import annotations
 
+import numpy as np
 import onnx_ir as ir
 
 from tilewright.importer.edit import Editor, PassResult
@@ -31,7 +33,7 @@ def run(model: ir.Model) -> PassResult:
 def _merge_reshapes(editor: Editor, node: ir.Node) -> bool:
     inner = producer_of(node.inputs[0], "Reshape")
     shape = array_of(node.inputs[1])
-    if inner is None or shape is None or (shape <= 0).any():
+    if inner is None or shape is None or (shape.astype(np.int64) <= 0).any():
         return False
     result = editor.emit(
         "Reshape", [inner.inputs[0], node.inputs[1]], before=node, sources=(inner, node)

@@ -1,4 +1,4 @@
-"""Every node has a unique, non-empty name.  (Value names are unique throughout: the editor sees to it.)"""
+"""Every node gets a unique, non-empty name; for values the editor sees to it throughout."""
 
 from __future__ import annotations
 

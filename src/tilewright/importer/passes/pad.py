@@ -1,11 +1,12 @@
 """A Pad of the spatial axes with a constant moves into the node after it, where that is exact.
 
     Conv(Pad(x, p, 0); q)        = Conv(x; p + q)
-    AveragePool(Pad(x, p, 0); q) = AveragePool(x; p + q, count_include_pad = 1)     q = 0 or already counted
+    AveragePool(Pad(x, p, 0); q) = AveragePool(x; p + q, count_include_pad = 1)   q = 0 or counted
     MaxPool(Pad(x, p, v); q)     = MaxPool(x; p + q)        v lowest, or v = 0 and x >= 0
 
-Pools only without ceil_mode and with padding smaller than the kernel. MaxPool pads with nothing, so zeros may move
-only where no value is below them, and each window must hold a value. Only when the pool alone reads the Pad.
+Pools only without ceil_mode and with padding smaller than the kernel. MaxPool pads with nothing, so
+zeros may move only where no value is below them, and each window must hold a value. Only when the
+pool alone reads the Pad.
 """
 
 from __future__ import annotations

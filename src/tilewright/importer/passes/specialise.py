@@ -1,11 +1,11 @@
 """One walk in topological order: canonical operator forms, constant folding, static shapes.
 
-    node(constants) = constant          Shape(x) = its static shape          If(true) = its then-branch
+    node(constants) = constant      Shape(x) = its static shape      If(true) = its then-branch
 
-Each node is first brought to its opset 21 form (importer/forms), then evaluated if all its inputs are
-constant, else its outputs' types and shapes are inferred from inputs that are final already, so that one walk settles any
-chain of shape arithmetic. Declared shapes of inner values are not believed; they serve only where
-inference has no answer (operators of foreign domains, loops).
+Each node is first brought to its opset 21 form (importer/forms), then evaluated if all its inputs
+are constant, else its outputs' types and shapes are inferred from inputs that are final already, so
+that one walk settles any chain of shape arithmetic. Declared shapes of inner values are not
+believed; they serve only where inference has no answer (operators of foreign domains, loops).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tilewright.importer.edit import Editor, PassResult
 from tilewright.importer.evaluate import custom_output_shapes, evaluate
 from tilewright.importer.forms import FORMS
 from tilewright.importer.forms.site import Site
-from tilewright.importer.graphs import array_of, static_shape, subgraphs_of
+from tilewright.importer.graphs import Array, array_of, static_shape, subgraphs_of
 from tilewright.importer.infer import output_types, schema_of
 
 NAME = "specialise"
@@ -54,7 +54,7 @@ def _target_opset(model: ir.Model, source: int) -> int:
 
 
 class _Walk:
-    def __init__(self, model: ir.Model, source: int, target: int):
+    def __init__(self, model: ir.Model, source: int, target: int) -> None:
         self.model = model
         self.source = source
         self.target = target
@@ -125,7 +125,7 @@ def _substitute(editor: Editor, node: ir.Node, values: list[ir.Value]) -> None:
     editor.discard(node)
 
 
-def _known_shape(node: ir.Node) -> list[np.ndarray] | None:  # type: ignore[type-arg]
+def _known_shape(node: ir.Node) -> list[Array] | None:
     """Shape and Size of a tensor whose shape is static, whatever its content."""
     if node.domain != "" or node.op_type not in ("Shape", "Size"):
         return None
