@@ -173,7 +173,7 @@ def quantize(x: npt.ArrayLike, scale: float, zero_point: int, lo: int, hi: int) 
         q = np.asarray(x, np.float32) / np.float32(scale)
     q = np.nan_to_num(q, nan=0.0, posinf=np.inf, neginf=-np.inf)
     q = np.clip(q, np.float32(lo - zero_point), np.float32(hi - zero_point))
-    return np.rint(q).astype(np.int64) + zero_point
+    return np.asarray(np.rint(q).astype(np.int64) + zero_point, np.int64)
 
 
 def dequantize(q: npt.ArrayLike, scale: float, zero_point: int) -> FloatArray:

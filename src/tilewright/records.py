@@ -13,7 +13,6 @@ all derived from that declaration, so none of them can disagree.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import struct
 from collections.abc import Callable
 from typing import Any, ClassVar, Self
@@ -65,19 +64,22 @@ f32 = _wire_field("f32")
 class Record:
     """Base of all records; every dataclass field must be declared with a wire type."""
 
+    _wires: ClassVar[dict[type, dict[str, Wire]]] = {}
     _layouts: ClassVar[dict[type, struct.Struct]] = {}
 
     @classmethod
     def wires(cls) -> dict[str, Wire]:
         """Field name -> wire, in storage order."""
-        return _wires(cls)
+        if cls not in Record._wires:
+            fields = dataclasses.fields(cls)
+            Record._wires[cls] = {f.name: f.metadata["wire"] for f in fields}
+        return Record._wires[cls]
 
     @classmethod
     def layout(cls) -> struct.Struct:
         if cls not in Record._layouts:
-            Record._layouts[cls] = struct.Struct(
-                "<" + "".join(w.format for w in cls.wires().values())
-            )
+            formats = "".join(w.format for w in cls.wires().values())
+            Record._layouts[cls] = struct.Struct("<" + formats)
         return Record._layouts[cls]
 
     @classmethod
@@ -121,8 +123,3 @@ class Record:
                 values[name] = tuple(flat[at : at + wire.count])
                 at += wire.count
         return cls(**values)
-
-
-@functools.cache
-def _wires(cls: type[Record]) -> dict[str, Wire]:
-    return {f.name: f.metadata["wire"] for f in dataclasses.fields(cls)}

@@ -51,7 +51,8 @@ def lay_out_ring(pieces: Sequence[Piece], base: int, end: int, alignment: int) -
         taken = [s for s in occupied if s.address < stop and at < s.address + s.piece.bytes]
         after = max((s.piece.last_tile for s in taken), default=-1)
         slot = Slot(piece, at, after)
-        occupied = [s for s in occupied if s not in taken] + [slot]
+        covered = [s for s in taken if at <= s.address and s.address + s.piece.bytes <= stop]
+        occupied = [s for s in occupied if s not in covered] + [slot]
         slots.append(slot)
         at = -(-stop // alignment) * alignment
     return slots

@@ -55,7 +55,7 @@ class _Use(NamedTuple):
     box: Region | None
     writes: bool
     queue: int
-    count: int
+    number: int
 
 
 @dataclass
@@ -157,10 +157,10 @@ class _Tracker:
         for queue, count in enumerate(state.birth):
             required[queue] = max(required[queue], count)
         for use in state.uses:
-            if not (use.writes or access.writes) or use.count <= required[use.queue]:
+            if not (use.writes or access.writes) or use.number <= required[use.queue]:
                 continue
             if use.box is None or access.box is None or intersection(use.box, access.box):
-                required[use.queue] = use.count
+                required[use.queue] = use.number
 
     def _open(self, index: int, storage: Storage) -> _BufferState:
         """A new buffer waits for all that was done to the buffers whose bytes it takes over."""
@@ -177,7 +177,7 @@ class _Tracker:
                 for queue, count in enumerate(old.birth):
                     birth[queue] = max(birth[queue], count)
                 for use in old.uses:
-                    birth[use.queue] = max(birth[use.queue], use.count)
+                    birth[use.queue] = max(birth[use.queue], use.number)
             covered = (
                 storage.address <= other.address
                 and other.address + other.bytes <= storage.address + storage.bytes

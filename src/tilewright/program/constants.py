@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import hashlib
 from dataclasses import dataclass
 
@@ -26,7 +27,7 @@ class ConstantImage:
     chunks: tuple[tuple[int, Array], ...]
     bytes: int
 
-    def tobytes(self) -> bytes:
+    def tobytes(self) -> builtins.bytes:
         image = bytearray(self.bytes)
         for offset, array in self.chunks:
             image[offset : offset + array.nbytes] = np.ascontiguousarray(array).tobytes()
