@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from tilewright import numerics
 from tilewright.graph import Encoding
-from tilewright.ops.functions import Unary, match_unary_of
+from tilewright.ops.functions import NOT_AT_16_BITS, Unary, match_unary_of
 from tilewright.ops.pattern import FloatGraph, shape_of
 
 FloatArray = npt.NDArray[np.float64]
@@ -42,6 +42,11 @@ def _free() -> tuple[FloatArray, FloatArray]:
     return np.array([-math.inf]), np.array([math.inf])
 
 
+def unclamped(value: ir.Value) -> Activation:
+    """No activation at all."""
+    return Activation((), value, *_free())
+
+
 def absorb_clamps(value: ir.Value, graph: FloatGraph, channel_axis: int | None) -> Activation:
     """Relu, Clip and Min/Max with constants that may fuse into the operator that makes `value`.
 
@@ -53,7 +58,7 @@ def absorb_clamps(value: ir.Value, graph: FloatGraph, channel_axis: int | None) 
     while graph.hides(value):
         node = graph.sole_consumer(value)
         bounds = clamp_bounds(node, graph, channel_axis) if node is not None else None
-        if node is None or bounds is None:
+        if node is None or bounds is None or shape_of(node.outputs[0]) != shape_of(value):
             break
         low = np.minimum(np.maximum(low, bounds[0]), bounds[1])
         high = np.minimum(np.maximum(high, bounds[0]), bounds[1])
@@ -68,7 +73,7 @@ def absorb(value: ir.Value, graph: FloatGraph, channel_axis: int | None) -> Acti
     if clamped.nodes or not graph.hides_as_s16(value):
         return clamped
     unary = match_unary_of(value, graph)
-    if unary is None:
+    if unary is None or unary.name in NOT_AT_16_BITS:
         return clamped
     return Activation(unary.nodes, unary.output, clamped.low, clamped.high, unary, value)
 

@@ -4,7 +4,7 @@ A module of this package that lowers ONNX nodes declares
 
     ONNX       the ONNX operator types whose nodes may start one of its patterns
     KINDS      the kinds of the sites that its `match` makes; `bind` takes them
-    OPERATORS  the integer operators that it defines
+    OPERATORS  the integer operators that its sites become
     TYPES      types of the run-time operands, as text
     LIMITS     one line: what is supported, for people
 
@@ -20,7 +20,24 @@ from typing import NamedTuple, Protocol
 import onnx_ir as ir
 
 from tilewright.graph import Operator
-from tilewright.ops import conv, movement
+from tilewright.ops import (
+    add,
+    batchnorm,
+    clamp,
+    concat,
+    constant,
+    conv,
+    deconv,
+    dense,
+    movement,
+    mul,
+    pool,
+    prelu,
+    reduce,
+    slicing,
+    softmax,
+    table,
+)
 from tilewright.ops.builder import Builder
 from tilewright.ops.pattern import FloatGraph, Refusal, Site, shape_of
 
@@ -43,16 +60,32 @@ class OperatorModule(Protocol):
     @property
     def LIMITS(self) -> str: ...  # noqa: N802
 
-    def match(self, node: ir.Node, graph: FloatGraph) -> Site | Refusal | None:
+    def match(self, node: ir.Node, graph: FloatGraph, /) -> Site | Refusal | None:
         """The site that starts at `node`, why there is none, or None: not this module's pattern."""
 
-    def bind(self, site: Site, builder: Builder) -> None:
+    def bind(self, site: Site, builder: Builder, /) -> None:
         """Append the integer operators of `site`; QuantizationError where its scales do not fit."""
 
 
-MODULES: tuple[OperatorModule, ...] = (conv,)
+MODULES: tuple[OperatorModule, ...] = (
+    conv,
+    deconv,
+    dense,
+    batchnorm,
+    add,
+    mul,
+    prelu,
+    table,
+    clamp,
+    softmax,
+    pool,
+    reduce,
+    movement,
+    concat,
+    slicing,
+)
 
-_CLASSES: list[type[Operator]] = [movement.Reshape, movement.Transpose]
+_CLASSES: list[type[Operator]] = [constant.Constant]
 _CLASSES += [cls for module in MODULES for cls in module.OPERATORS]
 
 OPERATORS: dict[int, type[Operator]] = {cls.CODE: cls for cls in _CLASSES}
@@ -107,6 +140,8 @@ def _unfit_values(node: ir.Node, graph: FloatGraph) -> Refusal | None:
             return Refusal(f"the shape of its tensor {value.name} is not known")
         if 0 in shape_of(value):
             return Refusal(f"its tensor {value.name} has no elements")
+        if not shape_of(value):
+            return Refusal(f"its tensor {value.name} is a scalar")
     return None
 
 

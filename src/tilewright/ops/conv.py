@@ -42,9 +42,9 @@ class Conv(NpuOperator):
 
     CODE = 1
     groups: int = attribute("channel groups; as many as input channels for depthwise")
-    stride: tuple[int, int] = attribute("row and column stride", count=2)
-    dilation: tuple[int, int] = attribute("row and column dilation", count=2)
-    pads: tuple[int, int, int, int] = attribute("top, left, bottom, right padding", count=4)
+    stride: tuple[int, ...] = attribute("row and column stride", count=2)
+    dilation: tuple[int, ...] = attribute("row and column dilation", count=2)
+    pads: tuple[int, ...] = attribute("top, left, bottom, right padding", count=4)
     weight_type: int = attribute("DType of the weights")
     weight_zero: int = attribute("zero point of the weights")
     pre_shift: int = attribute("pre-shift of R24")
@@ -149,7 +149,7 @@ class Conv(NpuOperator):
         xt, yt = view.type, tile.output.type
         images, rows, columns, channels = tile.region
         (need,) = self.needs(tile.region, [xt], yt)
-        _, kh, kw, width = self.weight.shape
+        _, kh, kw, _ = self.weight.shape
         per_group = len(self.weight) // self.groups
         return [
             Convolve(

@@ -10,8 +10,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import onnx_ir as ir
 
+from tilewright import numerics
+from tilewright.errors import QuantizationError
+from tilewright.graph import DType, Encoding
 from tilewright.numerics import ScalarFunction
 from tilewright.ops.pattern import FloatGraph, attribute_float, attribute_string
 
@@ -53,6 +57,11 @@ def _erf_gelu(x: float) -> float:
 
 def _tanh_gelu(x: float) -> float:
     return 0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+def _clamped_domain(f: ScalarFunction, low: float, high: float) -> ScalarFunction:
+    """Outside [low, high] f takes its value at the nearer end (section 7)."""
+    return lambda x: f(min(max(x, low), high))
 
 
 def _positive_domain(f: Callable[[float], float], at_zero: float) -> ScalarFunction:
@@ -112,10 +121,15 @@ PLAIN: dict[str, ScalarFunction] = {
     "Sinh": lambda x: math.sinh(max(min(x, 700.0), -700.0)),
     "Cosh": lambda x: math.cosh(max(min(x, 700.0), -700.0)),
     "Asinh": math.asinh,
+    "Tan": math.tan,
+    "Asin": _clamped_domain(math.asin, -1.0, 1.0),
+    "Acos": _clamped_domain(math.acos, -1.0, 1.0),
+    "Acosh": _clamped_domain(math.acosh, 1.0, math.inf),
+    "Atanh": lambda x: math.atanh(x) if abs(x) < 1 else math.copysign(math.inf, x),
 }
 """Functions without attributes."""
 
-LIMITS = {"Sigmoid": (0.0, 1.0), "HardSigmoid": (0.0, 1.0), "Tanh": (-1.0, 1.0)}
+SPAN = {"Sigmoid": (0.0, 1.0), "HardSigmoid": (0.0, 1.0), "Tanh": (-1.0, 1.0)}
 
 
 def _with_attributes(node: ir.Node) -> ScalarFunction | None:
@@ -149,6 +163,8 @@ WITH_ATTRIBUTES = (
 
 def match_unary(node: ir.Node, graph: FloatGraph) -> Unary | None:
     """The function of one variable that starts at `node`, the longest pattern first."""
+    if node.op_type == "Div":
+        return _match_quotient(node, graph)
     x = node.inputs[0] if node.inputs else None
     if x is None or graph.constant(x) is not None:
         return None
@@ -161,7 +177,7 @@ def match_unary(node: ir.Node, graph: FloatGraph) -> Unary | None:
     function = PLAIN.get(node.op_type) or _with_attributes(node)
     if function is None:
         return None
-    limits = LIMITS.get(node.op_type)
+    limits = SPAN.get(node.op_type)
     return Unary(node.op_type, function, (node,), x, node.outputs[0], limits)
 
 
@@ -181,15 +197,32 @@ def _match_gate(node: ir.Node, x: ir.Value, graph: FloatGraph) -> Unary | None:
 
 def _match_power(node: ir.Node, x: ir.Value, graph: FloatGraph) -> Unary | None:
     exponent = graph.scalar(node.inputs[1])
-    if exponent is None:
+    if exponent is None or not math.isfinite(exponent):
         return None
-    if exponent == int(exponent) and exponent >= 0:
-        power = int(exponent)
-        return Unary("Pow", lambda v: float(v**power), (node,), x, node.outputs[0])
-    if exponent > 0:
-        function = _positive_domain(lambda v: math.pow(v, exponent), 0.0)
-        return Unary("Pow", function, (node,), x, node.outputs[0])
-    return None
+    return Unary("Pow", _power(exponent), (node,), x, node.outputs[0])
+
+
+def _power(exponent: float) -> ScalarFunction:
+    def power(x: float) -> float:
+        try:
+            return math.pow(x, exponent)
+        except OverflowError:
+            return math.inf
+
+    at_zero = math.inf if exponent < 0 else 0.0
+    if exponent != int(exponent):
+        return _positive_domain(power, at_zero)
+    return lambda x: power(x) if x != 0 or exponent >= 0 else at_zero
+
+
+def _match_quotient(node: ir.Node, graph: FloatGraph) -> Unary | None:
+    """c / x."""
+    numerator, x = graph.scalar(node.inputs[0]), node.inputs[1]
+    if numerator is None or x is None or graph.constant(x) is not None:
+        return None
+    at_zero = math.copysign(math.inf, numerator)
+    function = lambda v: numerator / v if v != 0 else at_zero  # noqa: E731
+    return Unary("Reciprocal", function, (node,), x, node.outputs[0])
 
 
 def match_unary_of(value: ir.Value, graph: FloatGraph) -> Unary | None:
@@ -204,3 +237,58 @@ def match_unary_of(value: ir.Value, graph: FloatGraph) -> Unary | None:
             if set(users) <= inside:
                 return unary
     return None
+
+
+# Tables of 16-bit inputs.
+
+WORST_STEPS = 2.0
+"""An s16 table may be this many output steps away from its function (section 7)."""
+
+NOT_AT_16_BITS = frozenset(
+    (
+        "Sqrt",
+        "Reciprocal",
+        "Log",
+        "Pow",
+        "Sign",
+        "Floor",
+        "Ceil",
+        "Round",
+        "ThresholdedRelu",
+        "Shrink",
+    )
+)
+"""Functions that no table of 513 entries follows: too steep at zero, or with jumps."""
+
+
+def tabulate16(unary: Unary, sx: float, output: Encoding, where: str) -> numerics.Table16:
+    """The table of an s16 input, shown to be within WORST_STEPS of the function.
+
+    Raises:
+        QuantizationError: it is not, naming the worst error.
+    """
+    if unary.name in NOT_AT_16_BITS:
+        raise QuantizationError(
+            f"{where}: {unary.name} has no 16-bit form",
+            fix="give its input 8 bits",
+            code="TW-3115",
+        )
+    f = unary.function
+    table = numerics.table16(f, sx, output.scale, output.dtype is DType.S16, where)
+    worst = _worst_steps(f, table, sx, output)
+    if worst > WORST_STEPS:
+        raise QuantizationError(
+            f"{where}: the 16-bit table of {unary.name} is {worst:.1f} output steps off at worst, "
+            f"{WORST_STEPS:g} are allowed",
+            fix="give its input 8 bits or calibrate a narrower range",
+            code="TW-3116",
+        )
+    return table
+
+
+def _worst_steps(f: ScalarFunction, table: numerics.Table16, sx: float, output: Encoding) -> float:
+    lo, hi = output.dtype.range
+    codes = np.arange(*DType.S16.range, dtype=np.int64)
+    made = numerics.saturate(numerics.interpolate16(codes, table) + output.zero_point, lo, hi)
+    exact = np.array([f(sx * int(q)) for q in codes]) / output.scale + output.zero_point
+    return float(np.abs(made - np.clip(exact, lo, hi)).max())

@@ -19,6 +19,7 @@ from tilewright.graph import DType, Encoding, TensorType
 from tilewright.numerics import IntRange, Table16
 from tilewright.ops.activation import Activation, clamp_codes
 from tilewright.ops.builder import Builder, WeightCodes
+from tilewright.ops.functions import tabulate16
 from tilewright.ops.pattern import Site
 from tilewright.program.isa import ChannelRecord
 
@@ -64,10 +65,21 @@ def bind_epilogue(
     Raises:
         QuantizationError: the bound of section 4 does not hold, or a ratio is out of range.
     """
-    where = site.name
+    bias = _bias_codes(builder, site, weights, x)
+    return epilogue(builder, site.name, weights, bias, activation, x)
+
+
+def epilogue(
+    builder: Builder,
+    where: str,
+    weights: WeightCodes,
+    bias: Array,
+    activation: Activation,
+    x: TensorType,
+) -> Epilogue:
+    """As `bind_epilogue`, of a bias [C] that is given in accumulator steps."""
     output = builder.encoding(activation.output)
     target = builder.encoding(activation.inner) if activation.inner is not None else output
-    bias = _bias_codes(builder, site, weights, x)
     bound = prove_bound(weights.codes, weights.zero_point, bias, x, weights.dtype, where)
     wide = x.dtype is DType.S16 or weights.dtype is DType.S16
     pre_shift = numerics.pre_shift_for(bound) if wide else 0
@@ -76,12 +88,8 @@ def bind_epilogue(
     table, table_m, table_shift = None, 0, 0
     if activation.unary is not None:
         lo, hi = S16_RANGE
-        bound_table = numerics.table16(
-            activation.unary.function, target.scale, output.scale, output.dtype is DType.S16, where
-        )
-        table, table_m, table_shift = (
-            bound_table.entries.astype(np.int16), bound_table.m, bound_table.shift,
-        )  # fmt: skip
+        found = tabulate16(activation.unary, target.scale, output, where)
+        table, table_m, table_shift = found.entries.astype(np.int16), found.m, found.shift
         channels = channel_records(bias, m, shift, np.full(len(bias), lo), np.full(len(bias), hi))
     else:
         low, high = clamp_codes(activation.low, activation.high, output, len(bias))
@@ -108,7 +116,7 @@ def _bias_codes(builder: Builder, site: Site, weights: WeightCodes, x: TensorTyp
     else:
         array = builder.float_graph.constant(value)
         assert array is not None
-        real = [float(b) for b in array.reshape(-1)]
+        real = [float(b) for b in np.broadcast_to(array.reshape(-1), count)]
     return np.array([numerics.rne(b / p) for b, p in zip(real, products, strict=True)], np.int64)
 
 
@@ -149,7 +157,7 @@ def epilogue_reference(
     table_shift: int,
     output: Encoding,
 ) -> Array:
-    """Accumulators [..., C] to codes of the output type; `channels` holds the bias already added."""
+    """Accumulators [..., C], the bias already added, to codes of the output type."""
     r = numerics.r24(acc, channels["multiplier"], channels["shift"], pre_shift)
     if table is None:
         return numerics.saturate(r + output.zero_point, channels["lo"], channels["hi"]).astype(
