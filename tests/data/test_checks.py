@@ -164,6 +164,7 @@ def test_dead_channels() -> None:
     warning = dead_channels(np.array([0, 1, 0.0, 2]), "conv1")
     assert warning is not None and "2 of 4 channels" in warning.text
     assert dead_channels(np.ones(4), "conv1") is None
+    assert dead_channels(np.array([0.0, 0, 0] + [1] * 9), "conv1") is None, "trained ones do"
 
 
 def test_neighbour_correlation_of_extremes() -> None:
