@@ -80,7 +80,7 @@ class Stub:
 
 
 def leftovers(cache: Path) -> list[Path]:
-    return [p for p in cache.rglob(".*")]
+    return list(cache.rglob(".*"))
 
 
 @pytest.mark.parametrize("suffix", [".whl", ".tar.gz"])
