@@ -8,7 +8,6 @@ interpolation or convolution has the bits that the original model would have com
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,7 +23,7 @@ from tilewright.importer.graphs import (
     static_shape,
     subgraphs_of,
 )
-from tilewright.importer.infer import schema_of
+from tilewright.importer.infer import OutputType, schema_of
 
 LARGEST_FOLD_BYTES = 64 << 20
 # A result of unknown size (NonZero, Unique) grows at most with its operands.
@@ -239,16 +238,17 @@ def node_session(node: ir.Node, opset: int) -> Any:
     )
 
 
-def custom_output_shapes(node: ir.Node, opset: int) -> list[tuple[int, ...] | None]:
-    """Shapes that onnxruntime infers for an operator of its own domains; None where it cannot."""
+def foreign_output_types(node: ir.Node, opset: int) -> Sequence[OutputType] | None:
+    """What onnxruntime infers for an operator of its own domains, or None where it cannot."""
     with contextlib.suppress(Exception):
-        found = {output.name: output.shape for output in node_session(node, opset).get_outputs()}
-        return [_static(found.get(value.name)) for value in node.outputs]
-    return [None] * len(node.outputs)
+        found = {output.name: output for output in node_session(node, opset).get_outputs()}
+        return [_as_type(found[value.name]) for value in node.outputs if value.name]
+    return None
 
 
-def _static(dims: Sequence[object] | None) -> tuple[int, ...] | None:
-    if dims is None:
-        return None
-    numbers = [dim for dim in dims if isinstance(dim, int) and dim >= 0]
-    return tuple(numbers) if len(numbers) == len(dims) and math.prod(numbers) >= 0 else None
+def _as_type(output: Any) -> OutputType:
+    """From onnxruntime's description: type "tensor(float)", dimensions numbers or symbols."""
+    names = {"float": "FLOAT", "double": "DOUBLE"}
+    element = output.type.removeprefix("tensor(").removesuffix(")")
+    dtype = ir.DataType[names.get(element, element.upper())]
+    return ir.TensorType(dtype), ir.Shape(output.shape)

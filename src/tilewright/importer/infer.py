@@ -16,6 +16,9 @@ _LARGEST_OPERAND = 4096
 
 _IR_VERSION = 10
 
+# onnx has no inference function for these; their results are like their first input.
+_LIKE_INPUT = frozenset({"GroupNormalization", "MeanVarianceNormalization"})
+
 OutputType = tuple[ir.TypeProtocol | None, ir.Shape | None]
 
 
@@ -63,8 +66,10 @@ def output_types(node: ir.Node, opset: int) -> Sequence[OutputType] | None:
         ModelError: the operands' shapes or types contradict each other.
     """
     schema = schema_of(node.op_type, opset, node.domain)
-    if schema is None or not schema.has_type_and_shape_inference_function:
+    if schema is None:
         return None
+    if node.op_type in _LIKE_INPUT and node.inputs[0] is not None:
+        return [(node.inputs[0].type, node.inputs[0].shape)]
     types: dict[str, onnx.TypeProto] = {}
     data: dict[str, onnx.TensorProto] = {}
     for value in node.inputs:

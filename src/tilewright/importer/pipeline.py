@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
@@ -23,6 +24,7 @@ from tilewright.importer.passes import (
     constants,
     names,
 )
+from tilewright.importer.saving import without_large_constants
 from tilewright.importer.shapes import fix_shapes
 from tilewright.importer.verify import verify, verify_structure
 
@@ -82,7 +84,7 @@ def import_model(
     """
     original: Path | ir.Model
     if isinstance(source, ir.Model):
-        original, model, sha256 = source.clone(), source.clone(), _sha256_of(source)
+        original, model, sha256 = _copy(source), _copy(source), _sha256_of(source)
     else:
         original = Path(source)
         model, sha256 = loading.read(source)
@@ -113,6 +115,13 @@ def _prepare(model: ir.Model) -> None:
     used = {node.domain for graph in model.graphs() for node in graph} | {""}
     for domain in [domain for domain in model.opset_imports if domain not in used]:
         del model.opset_imports[domain]
+
+
+def _copy(model: ir.Model) -> ir.Model:
+    """A clone that shares tensors; a graph whose nodes are out of order goes through protobuf."""
+    if _in_order(model.graph):
+        return model.clone()
+    return ir.serde.deserialize_model(ir.serde.serialize_model(model))
 
 
 def _in_order(graph: ir.Graph) -> bool:
@@ -162,10 +171,14 @@ class _Passes:
 
 def _sha256_of(model: ir.Model) -> str:
     """Hash of a model in memory: its structure and the bytes of every constant."""
-    digest = hashlib.sha256(str(model).encode())
+    structure = without_large_constants(model).SerializeToString(deterministic=True)
+    digest = hashlib.sha256(structure)
     for graph in model.graphs():
         for name, value in graph.initializers.items():
             digest.update(name.encode())
-            if value.const_value is not None:
+            if isinstance(value.const_value, ir.ExternalTensor):
+                array = np.ascontiguousarray(value.const_value.numpy())
+                digest.update(array.reshape(-1).view(np.uint8).data)
+            elif value.const_value is not None:
                 digest.update(value.const_value.tobytes())
     return digest.hexdigest()

@@ -51,7 +51,7 @@ def save(
     try:
         with contextlib.ExitStack() as stack:
             if external:
-                proto = _without_constants(model)
+                proto = without_large_constants(model)
                 with stack.enter_context(_replacing(data)).open("wb") as stream:
                     _write_constants(model, proto, stream, data.name)
             else:
@@ -95,7 +95,7 @@ def _with_constants(model: ir.Model) -> onnx.ModelProto:
     return proto
 
 
-def _without_constants(model: ir.Model) -> onnx.ModelProto:
+def without_large_constants(model: ir.Model) -> onnx.ModelProto:
     """The protobuf of a model whose large constants are placeholders."""
     kept = {}
     for name, value in model.graph.initializers.items():

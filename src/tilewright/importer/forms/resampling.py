@@ -63,9 +63,9 @@ def _resize(
 def resize(site: Site) -> Replacement:
     """Resize(x, scales; every attribute stated): roi, axes and sizes resolved where that is exact.
 
-    sizes become scales when float32(size / input) * input floors to the size; tf_half_pixel_for_nn
-    with floor is half_pixel with round_prefer_ceil: floor((i + 0.5) / s) = round_half_up((i + 0.5)
-    / s - 0.5).
+    sizes become scales when float32(size / input) * input floors to the size; scales become sizes
+    when rounding decides what they floor to. tf_half_pixel_for_nn with floor is half_pixel with
+    round_prefer_ceil: floor((i + 0.5) / s) = round_half_up((i + 0.5) / s - 0.5).
     """
     if site.opset < 11:
         return upsample(site)
@@ -98,28 +98,36 @@ def resize(site: Site) -> Replacement:
     axes = tuple(axis % len(shape) for axis in axes)
     given = site.constant(3) if site.has(3) else None
     if given is not None and given.size:
-        return [_by_sizes(site, shape, axes, [int(size) for size in given], attributes)]
+        sizes = list(shape)
+        for axis, size in zip(axes, given, strict=True):
+            sizes[axis] = int(size)
+        return [_by_sizes(site, shape, sizes, attributes)]
     scales = site.constant(2)
     if scales is None or scales.size == 0:
         return None
     full = np.ones(len(shape), np.float32)
     full[list(axes)] = np.asarray(scales, np.float32).reshape(-1)
-    return [_resize(site, site.input(0), full, attributes)]
+    sizes = [int(size) for size in np.floor(np.asarray(shape, np.float32) * full)]
+    if _gives(full, shape, sizes) or (np.divide(sizes, shape, dtype=np.float32) != full).any():
+        return [_resize(site, site.input(0), full, attributes)]
+    return [_by_sizes(site, shape, sizes, attributes)]
 
 
 def _by_sizes(
     site: Site,
     shape: tuple[int, ...],
-    axes: tuple[int, ...],
-    given: Sequence[int],
+    sizes: Sequence[int],
     attributes: dict[str, Attribute],
 ) -> ir.Value:
-    sizes = list(shape)
-    for axis, size in zip(axes, given, strict=True):
-        sizes[axis] = size
     scales = np.divide(sizes, shape, dtype=np.float32)
-    exact = np.floor(np.asarray(shape, np.float32) * scales) == np.asarray(sizes, np.float32)
-    if exact.all() and (np.asarray(shape) < 1 << 24).all():
+    if _gives(scales, shape, sizes):
         return _resize(site, site.input(0), scales, attributes)
     operand = site.new_ints(sizes, "sizes")
     return site.emit("Resize", [site.input(0), None, None, operand], attributes)
+
+
+def _gives(scales: Scales, shape: tuple[int, ...], sizes: Sequence[int]) -> bool:
+    """Whether floor(scale * input) is the size in float32 (onnxruntime) and exactly (onnx)."""
+    rounded = np.floor(np.asarray(shape, np.float32) * scales)
+    exact = np.floor(np.asarray(shape, np.float64) * scales.astype(np.float64))
+    return bool((rounded == sizes).all() and (exact == sizes).all())

@@ -10,22 +10,24 @@ believed; they serve only where inference has no answer (operators of foreign do
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import onnx_ir as ir
 
 from tilewright.errors import ModelError
 from tilewright.importer.edit import Editor, PassResult
-from tilewright.importer.evaluate import custom_output_shapes, evaluate
+from tilewright.importer.evaluate import evaluate, foreign_output_types
 from tilewright.importer.forms import FORMS
 from tilewright.importer.forms.site import Site
 from tilewright.importer.graphs import Array, array_of, static_shape, subgraphs_of
-from tilewright.importer.infer import output_types, schema_of
+from tilewright.importer.infer import OutputType, output_types, schema_of
 
 NAME = "specialise"
 
 CANONICAL_OPSET = 21
 
-Declared = dict[ir.Value, tuple[ir.TypeProtocol | None, ir.Shape | None]]
+Declared = dict[ir.Value, OutputType]
 
 
 def run(model: ir.Model) -> PassResult:
@@ -99,7 +101,13 @@ class _Walk:
         return 1
 
     def infer(self, node: ir.Node, declared: Declared) -> None:
-        inferred = _branch_types(node) if node.op_type == "If" else output_types(node, self.target)
+        inferred: Sequence[OutputType] | None
+        if node.domain != "":
+            inferred = foreign_output_types(node, self.target)
+        elif node.op_type == "If":
+            inferred = _branch_types(node)
+        else:
+            inferred = output_types(node, self.target)
         for index, value in enumerate(node.outputs):
             type_, shape = inferred[index] if inferred else (None, None)
             declared_type, declared_shape = declared.get(value, (None, None))
@@ -107,12 +115,6 @@ class _Walk:
             value.shape = shape
             if static_shape(value) is None and declared_shape is not None:
                 value.shape = shape if _contradict(shape, declared_shape) else declared_shape
-        if node.domain != "" and any(static_shape(value) is None for value in node.outputs):
-            for value, dims in zip(
-                node.outputs, custom_output_shapes(node, self.target), strict=True
-            ):
-                if dims is not None and static_shape(value) is None:
-                    value.shape = ir.Shape(dims)
 
 
 def _substitute(editor: Editor, node: ir.Node, values: list[ir.Value]) -> None:
@@ -183,7 +185,7 @@ def _free_initializer_name(editor: Editor, value: ir.Value) -> str:
     return editor.unique(name) if name in editor.graph.initializers else name
 
 
-def _branch_types(node: ir.Node) -> list[tuple[ir.TypeProtocol | None, ir.Shape | None]]:
+def _branch_types(node: ir.Node) -> list[OutputType]:
     """Types of an If that stays: those on which both branches agree."""
     branches = list(subgraphs_of(node))
     if len(branches) != 2:
