@@ -130,8 +130,9 @@ class Convolve(MatrixTile):
 class Deconvolve(MatrixTile):
     """Transposed convolution.
 
-    Output (r, c) sums input (i, j) through tap (u, v) where `r + pad[0] == i*stride[0] + u*dilation[0]`
-    and likewise for columns; input rows and columns outside those present count as nothing.
+    Output (r, c) sums input (i, j) through tap (u, v) where
+    `r + pad[0] == i*stride[0] + u*dilation[0]` and likewise for columns; input rows and columns
+    outside those present count as nothing.
     """
 
     OPCODE = 0x11
@@ -201,7 +202,7 @@ class Multiply(Instruction):
 
 @dataclass(frozen=True)
 class Lookup8(Instruction):
-    """`y = table[x]`, 256 entries of the output type, indexed by the code minus the type's lowest."""
+    """`y = table[x]`: 256 entries of the output type, indexed by code minus the type's lowest."""
 
     OPCODE = 0x23
     ENGINE = Engine.VEC
@@ -235,7 +236,10 @@ class Lookup16(Instruction):
 
 @dataclass(frozen=True)
 class ParametricRelu(Instruction):
-    """`d = x-zx; y = clamp((d >= 0 ? R24(d) : R24(d; the channel's record)) + zy)`, innermost axis = channels."""
+    """`d = x-zx; y = clamp((d >= 0 ? R24(d) : R24(d; the channel's record)) + zy)`.
+
+    Channels are the innermost axis.
+    """
 
     OPCODE = 0x25
     ENGINE = Engine.VEC
@@ -313,10 +317,9 @@ class MaxPool(Instruction):
 class AveragePool(Instruction):
     """`y = clamp(R24(sum over the window of (q-zx); count) + zy)`.
 
-    The count of a window is (rows counted) * (columns counted), looked up in `counts`: pairs of
-    s32 (count, multiplier) and s32 shift, `count_entries` of them.  With `count_padding` rows and
-    columns inside the padded image count; `padded` gives its first and one-past-last row and column
-    in tile coordinates.
+    The count of a window is (its rows that count) * (its columns that count): those inside
+    `counted`, in tile coordinates, whether present or not.  Its multiplier and shift are those of
+    the first CountRecord with that count.  Only what is present is summed.
     """
 
     OPCODE = 0x29
@@ -411,8 +414,8 @@ class Resize(Instruction):
 
 
 INSTRUCTIONS: tuple[type[Instruction], ...] = (
-    Load, Store, Convolve, Deconvolve, Add, AddConstant, Multiply, Lookup8, Lookup16, ParametricRelu, Rescale, Fill,
-    MaxPool, AveragePool, Reduce, Softmax, Resize,
+    Load, Store, Convolve, Deconvolve, Add, AddConstant, Multiply, Lookup8, Lookup16,
+    ParametricRelu, Rescale, Fill, MaxPool, AveragePool, Reduce, Softmax, Resize,
 )  # fmt: skip
 
 

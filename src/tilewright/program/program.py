@@ -20,7 +20,8 @@ class Command(NamedTuple):
         waits: semaphores to reach before it starts.
         signals: whether its completion counts on its queue's semaphore.
         node: index into `Program.nodes` of the operator that it serves.
-        first: whether it begins its operator's work on this queue (a target may charge a fixed time).
+        first: whether it begins its operator's work on this queue; MTX and VEC then take the
+            target's fixed time of an operator besides.
     """
 
     group: int
