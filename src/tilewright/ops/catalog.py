@@ -127,6 +127,11 @@ def match(node: ir.Node, graph: FloatGraph) -> Site | Refusal:
     return refusal or Refusal(f"this form of {node.op_type} has no NPU lowering")
 
 
+def bind(site: Site, builder: Builder) -> None:
+    """Append the integer operators of `site` to the graph; QuantizationError as in its module."""
+    BIND[site.kind](site, builder)
+
+
 def _unfit_values(node: ir.Node, graph: FloatGraph) -> Refusal | None:
     """Only float32 tensors of known shape with at least one element are quantized."""
     run_time = [v for v in node.inputs if v is not None and graph.constant(v) is None]
