@@ -205,6 +205,40 @@ def test_an_if_on_data_keeps_both_branches_in_the_new_opset():
     assert list(result.graph.outputs[0].shape) == [2, 3]
 
 
+def test_a_loop_keeps_its_body_in_the_new_opset():
+    body = helper.make_graph(
+        [
+            constant("one", np.float32(1)),
+            node("Add", "acc one", "sum"),
+            node("Mul", "sum x", "product"),
+            node("Unsqueeze", "product", "wide", axes=[0]),
+            node("Squeeze", "wide", "out", axes=[0]),
+            node("Identity", "cond", "still"),
+            node("ReduceSum", "out", "scan", axes=[1], keepdims=0),
+        ],
+        "body",
+        [
+            helper.make_tensor_value_info("trip", TensorProto.INT64, []),
+            helper.make_tensor_value_info("cond", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("acc", TensorProto.FLOAT, [2, 3]),
+        ],
+        [
+            helper.make_tensor_value_info("still", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("out", TensorProto.FLOAT, None),
+            helper.make_tensor_value_info("scan", TensorProto.FLOAT, None),
+        ],
+    )
+    nodes = [
+        node("Relu", "x", "start"),
+        helper.make_node("Loop", ["n", "go", "start"], ["y", "z"], body=body, name="loop"),
+        node("Neg", "y", "w"),
+    ]
+    constants = {"n": np.asarray(3), "go": np.asarray(True)}
+    result = imported(make_model(nodes, {"x": (2, 3)}, ["w", "z"], constants, opset=11)).model
+    assert ops(result) == ["Relu", "Loop", "Neg"]
+    assert list(result.graph.outputs[0].shape) == [2, 3]
+
+
 def test_data_dependent_shapes_are_allowed_after_their_operator():
     nodes = [node("NonZero", "x", "i"), node("Cast", "i", "f", to=1), node("Neg", "f", "y")]
     assert ops(imported(make_model(nodes, {"x": [2, 3]}, ["y"])).model)[0] == "NonZero"

@@ -106,6 +106,8 @@ class _Walk:
             inferred = foreign_output_types(node, self.target)
         elif node.op_type == "If":
             inferred = _branch_types(node)
+        elif node.op_type == "Loop":
+            inferred = _loop_types(node)
         else:
             inferred = output_types(node, self.target)
         for index, value in enumerate(node.outputs):
@@ -194,4 +196,19 @@ def _branch_types(node: ir.Node) -> list[OutputType]:
     for first, second in zip(branches[0].outputs, branches[1].outputs, strict=True):
         same = static_shape(first) == static_shape(second)
         types.append((first.type or second.type, first.shape if same else None))
+    return types
+
+
+def _loop_types(node: ir.Node) -> list[OutputType]:
+    """Types of a Loop: carried values whose shape the body keeps, then scans of unknown length."""
+    (body,) = subgraphs_of(node)
+    carried = len(node.inputs) - 2
+    types: list[OutputType] = []
+    for position, value in enumerate(body.outputs[1:]):
+        if position < carried:
+            same = static_shape(value) == static_shape(node.inputs[2 + position])
+            types.append((value.type, value.shape if same else None))
+        else:
+            dims = None if value.shape is None else ir.Shape([None, *value.shape.dims])
+            types.append((value.type, dims))
     return types
