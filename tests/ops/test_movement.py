@@ -70,6 +70,12 @@ def test_channels_last_features_keep_their_order_where_they_can(before, after, o
     assert [a for a in found_out if after[a] != 1] == [a for a in out if after[a] != 1]
 
 
+def test_a_channel_shuffle_stays_channels_last():
+    # [1, 8, 3, 4] -> [1, 2, 4, 3, 4], axes 1 and 2 swapped, -> [1, 8, 3, 4]
+    order, out = reshape_layout((1, 4, 2, 3, 4), (0, 3, 4, 2, 1), (1, 8, 3, 4))
+    assert (order, out) == ((0, 3, 4, 1, 2), (0, 2, 3, 1))
+
+
 CASES = [
     (model_of("Reshape", {"x": (2, 6, 3, 4)}, [np.array([2, 6, 12])]), ["Reshape"]),
     (
