@@ -1,0 +1,158 @@
+"""Canonical float ONNX and samples to QDQ ONNX: the stages in order."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx_ir as ir
+
+from tilewright.errors import UnsupportedError
+from tilewright.graph import Encoding
+from tilewright.ops.pattern import FloatGraph, Site
+from tilewright.quantize.calibrate import Progress, calibrate, calibration_warnings
+from tilewright.quantize.encodings import assign_encodings, observed_values
+from tilewright.quantize.observers import OBSERVERS, TensorStatistics
+from tilewright.quantize.outputs import cut_mixed_outputs
+from tilewright.quantize.probes import product_probes
+from tilewright.quantize.qdq import Quantization, write_qdq
+from tilewright.quantize.ranges import Range
+from tilewright.quantize.report import CpuRow, QuantizationReport
+from tilewright.quantize.scheme import Scheme, check_overrides
+from tilewright.quantize.sessions import Feeds
+from tilewright.quantize.sites import Partition, find_sites, without_idle_movement
+from tilewright.quantize.weights import QuantizedProduct, quantize_product
+
+METADATA = "pkg.tilewright."
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """A QDQ model and how it came about."""
+
+    model: ir.Model
+    report: QuantizationReport
+
+
+def quantize_model(
+    model: ir.Model,
+    samples: Iterable[Feeds],
+    scheme: Scheme,
+    *,
+    progress: Progress | None = None,
+) -> Quantized:
+    """Calibrate and quantize a canonical float model.
+
+    Args:
+        model: left unchanged.
+        samples: feeds by input name; iterated up to three times, in the same order each time.  An
+            iterator, which can be read once only, is held in memory.
+        scheme: types and algorithms.
+        progress: called after every sample with the stage, samples done and samples in all.
+
+    Raises:
+        UnsupportedError: no node of the model can run on the NPU.
+        DataError: there are no samples, or one does not feed the model.
+        QuantizationError: tensors that are not finite.
+        ConfigError: an override names nothing in the model.
+    """
+    clock = _Clock()
+    samples = list(samples) if isinstance(samples, Iterator) else samples
+    check_overrides(scheme, list(model.graph))
+    notes: list[str] = []
+    graph = FloatGraph(model.graph)
+    with clock.stage("match"):
+        partition = without_idle_movement(find_sites(graph))
+    if not partition.sites:
+        first = partition.cpu[0] if partition.cpu else None
+        why = f"; {first.node.op_type}: {first.reason}" if first is not None else ""
+        raise UnsupportedError(f"no node of the model can run on the NPU{why}", code="TW-3001")
+    with clock.stage("calibrate"):
+        values = observed_values(partition)
+        probes = product_probes(partition) if scheme.bias_correction else []
+        calibration = calibrate(model, samples, values, probes, scheme, progress)
+    with clock.stage("ranges"):
+        ranges = {n: _range(calibration.statistics[n], s, scheme) for n, s in values.items()}
+        partition, cuts = cut_mixed_outputs(partition, ranges, graph)
+        notes += cuts
+        encodings = assign_encodings(partition, ranges, scheme, graph)
+        products = quantize_products(partition, encodings, scheme, graph)
+    notes += _raised(products)
+    corrections: dict[str, float] = {}
+    with clock.stage("write"):
+        metadata = _metadata(scheme, calibration.samples)
+        quantized = write_qdq(model, partition, Quantization(encodings, products), metadata)
+    report = QuantizationReport(
+        scheme.text(),
+        calibration.samples,
+        tuple(notes),
+        tuple(calibration_warnings(calibration)),
+        ranges,
+        encodings,
+        tuple(CpuRow(n.name or "", n.op_type, reason) for n, reason in partition.cpu),
+        corrections,
+        clock.seconds,
+    )
+    return Quantized(quantized, report)
+
+
+@dataclass
+class _Clock:
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self.seconds[name] = time.perf_counter() - start
+
+
+def _range(statistics: TensorStatistics, site: Site | None, scheme: Scheme) -> Range:
+    choice = scheme.observer_of(site)
+    kind = scheme.activation_type(site)
+    return OBSERVERS[choice.name].range(statistics, kind, choice)
+
+
+def quantize_products(
+    partition: Partition, encodings: dict[str, Encoding], scheme: Scheme, graph: FloatGraph
+) -> dict[str, QuantizedProduct]:
+    """Constants of all products, by the name of their site."""
+    products = {}
+    for site in partition.sites:
+        if site.weights is None:
+            continue
+        weight, bias = graph.constant(site.weights.value), graph.constant(site.weights.bias)
+        assert weight is not None
+        products[site.name] = quantize_product(
+            site,
+            weight.astype(np.float64),
+            None if bias is None else bias.astype(np.float64).reshape(-1),
+            encodings[site.inputs[0].name or ""],
+            scheme.weight_type(site),
+        )
+    return products
+
+
+def _raised(products: dict[str, QuantizedProduct]) -> list[str]:
+    raised = {name: p.raised for name, p in products.items() if p.raised}
+    if not raised:
+        return []
+    most = max(raised, key=lambda name: raised[name])
+    note = (
+        f"the weight scales of {sum(raised.values())} channels in {len(raised)} layers were raised "
+        f"so that their biases fit 32 bits; most of them, {raised[most]}, in {most}"
+    )
+    return [note]
+
+
+def _metadata(scheme: Scheme, samples: int) -> dict[str, str]:
+    return {
+        METADATA + "scheme": scheme.text(),
+        METADATA + "observer": scheme.observer.name,
+        METADATA + "calibration_samples": str(samples),
+        METADATA + "bias_correction": "sequential" if scheme.bias_correction else "none",
+        METADATA + "equalization": "cross-layer" if scheme.equalization else "none",
+    }
