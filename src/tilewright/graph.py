@@ -164,24 +164,22 @@ class Operator(ABC):
 
     @classmethod
     def attributes(cls) -> dict[str, Attribute]:
-        return {
-            f.name: f.metadata["attribute"]
-            for f in dataclasses.fields(cls)
-            if "attribute" in f.metadata
-        }
+        return _declared(cls, "attribute")
 
     @classmethod
     def constants(cls) -> dict[str, ConstantField]:
-        return {
-            f.name: f.metadata["constant"]
-            for f in dataclasses.fields(cls)
-            if "constant" in f.metadata
-        }
+        return _declared(cls, "constant")
 
     def constant_arrays(self) -> dict[str, Array]:
         """The constants that are present, in declaration order."""
         values = {name: getattr(self, name) for name in self.constants()}
         return {name: v for name, v in values.items() if v is not None}
+
+
+@functools.cache
+def _declared(operator: type[Operator], kind: str) -> dict[str, Any]:
+    """Field name -> metadata of the fields declared as `kind`, in order."""
+    return {f.name: f.metadata[kind] for f in dataclasses.fields(operator) if kind in f.metadata}
 
 
 class Node(NamedTuple):

@@ -104,9 +104,10 @@ def place(graph: Graph, target: Target, shares: Shares, ring_bytes: int) -> Plac
         for g, r in enumerate(shares.of.get(n.outputs[0], ()))
         if r is not None
     }
+    tiler = _Tiler(graph, target, ring_bytes, work)
     while True:
         draft = _draft(graph, shares, frozenset(graph.tensors) - spilled)
-        outcome = _fit(graph, target, draft, ring, work)
+        outcome = _fit(graph, target, draft, ring, tiler)
         if isinstance(outcome, Placement):
             return outcome
         victim = _victim(graph, draft, outcome)
@@ -159,7 +160,7 @@ def _fit(
     target: Target,
     draft: Placement,
     ring: tuple[int, int],
-    work: dict[tuple[int, int], int],
+    tiler: _Tiler,
 ) -> Placement | Misfit:
     """Tiles and addresses for a draft, or where they do not fit."""
     live = [[0] * len(graph.nodes) for _ in range(draft.shares.groups)]
@@ -193,33 +194,44 @@ def _fit(
     return replace(draft, tilings=tilings, addresses=tuple(addresses), ring=ring, sram_bytes=peak)
 
 
-def _tile(
-    graph: Graph,
-    target: Target,
-    draft: Placement,
-    index: int,
-    group: int,
-    room: int,
-    ring_bytes: int,
-    cycles: int,
-) -> Tiling | None:
-    node = graph.nodes[index]
-    share = draft.shares.of[node.outputs[0]][group]
-    assert share is not None
-    return choose_tiling(
-        TilingProblem(
-            node=node,
-            inputs=tuple(graph.types(node.inputs)),
-            output=graph.tensors[node.outputs[0]],
-            share=share,
-            streamed=tuple(n not in draft.resident for n in node.inputs),
-            output_streamed=node.outputs[0] not in draft.resident,
-            room=room,
-            constant_room=ring_bytes // 2,
-            work=cycles,
-            ddr_bytes_per_cycle=target.ddr_bytes_per_cycle,
-        )
-    )
+class _Tiler:
+    """Tilings of shares, remembered: giving up one tensor leaves most operators' problems as they were."""
+
+    def __init__(
+        self, graph: Graph, target: Target, ring_bytes: int, work: dict[tuple[int, int], int]
+    ) -> None:
+        self.work = work
+        self._graph = graph
+        self._target = target
+        self._constant_room = ring_bytes // 2
+        self._known: dict[tuple[object, ...], Tiling | None] = {}
+
+    def tile(self, draft: Placement, index: int, group: int, room: int) -> Tiling | None:
+        """The best tiling of a group's share of a node in `room` bytes."""
+        node = self._graph.nodes[index]
+        streamed = tuple(n not in draft.resident for n in node.inputs)
+        output_streamed = node.outputs[0] not in draft.resident
+        if not any(streamed) and not output_streamed:
+            room = 0
+        key = (index, group, streamed, output_streamed, room)
+        if key not in self._known:
+            share = draft.shares.of[node.outputs[0]][group]
+            assert share is not None
+            self._known[key] = choose_tiling(
+                TilingProblem(
+                    node=node,
+                    inputs=tuple(self._graph.types(node.inputs)),
+                    output=self._graph.tensors[node.outputs[0]],
+                    share=share,
+                    streamed=streamed,
+                    output_streamed=output_streamed,
+                    room=room,
+                    constant_room=self._constant_room,
+                    work=self.work[index, group],
+                    ddr_bytes_per_cycle=self._target.ddr_bytes_per_cycle,
+                )
+            )
+        return self._known[key]
 
 
 def _requests(

@@ -158,9 +158,7 @@ class _Emitter:
         for name, _, _ in self._constant_slices(node, region):
             key = self._piece_key(node, name)
             found[name] = next(
-                s
-                for s in state.loaded[key]
-                if s.piece.tile <= state.tiles <= s.piece.last_tile
+                s for s in state.loaded[key] if s.piece.tile <= state.tiles <= s.piece.last_tile
             )
         return found
 

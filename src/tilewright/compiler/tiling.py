@@ -7,6 +7,7 @@ more than one tile, so that transfers of one tile run beside the work of another
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -76,10 +77,11 @@ def choose_tiling(problem: TilingProblem) -> Tiling | None:
     axes = [
         s for s in op.splits(problem.inputs, problem.output) if problem.share[s.axis].size > s.step
     ][:2]
+    candidates = itertools.product(*(_piece_counts(problem.share, s) for s in axes))
     best: tuple[float, Tiling] | None = None
-    for counts in itertools.product(*(_piece_counts(problem.share, s) for s in axes)):
-        if best is not None and _tile_count(counts) * TILE_CYCLES > best[0]:
-            continue
+    for counts in sorted(candidates, key=math.prod):
+        if best is not None and problem.work + TILE_CYCLES * math.prod(counts) >= best[0]:
+            break
         tiling = _tiling(problem, axes, counts)
         if tiling is None:
             continue
@@ -94,13 +96,6 @@ def _piece_counts(share: Region, split: Split) -> list[int]:
     return [n for n in PIECES if n < most] + [most]
 
 
-def _tile_count(counts: Sequence[int]) -> int:
-    total = 1
-    for n in counts:
-        total *= n
-    return total
-
-
 def _tiling(problem: TilingProblem, axes: list[Split], counts: Sequence[int]) -> Tiling | None:
     """Tiles for these piece counts: the last axis outermost, so that constants stay."""
     regions = [problem.share]
@@ -113,7 +108,7 @@ def _tiling(problem: TilingProblem, axes: list[Split], counts: Sequence[int]) ->
             for s in spans
         ]
     op = operator_of(problem.node)
-    if max(constant_bytes(op, r) for r in (regions[0], regions[-1])) > problem.constant_room:
+    if any(constant_bytes(op, r) > problem.constant_room for r in reversed(regions)):
         return None
     streams = any(problem.streamed) or problem.output_streamed
     if not streams:
