@@ -169,13 +169,9 @@ def _fit(
         for step in range(holding.first, holding.last + 1):
             live[g][step] += size
     tilings: dict[tuple[int, int], Tiling] = {}
-    for (i, g), cycles in work.items():
+    for i, g in tiler.work:
         room = target.sram_bytes - ring[1] - live[g][i]
-        tiling = (
-            _tile(graph, target, draft, i, g, room, ring[1] - ring[0], cycles)
-            if room >= 0
-            else None
-        )
+        tiling = tiler.tile(draft, i, g, room) if room >= 0 else None
         if tiling is None:
             return Misfit(i, g)
         tilings[i, g] = tiling
