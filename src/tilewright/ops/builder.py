@@ -68,7 +68,7 @@ class Builder:
     nodes: list[Node] = field(default_factory=list)
     operands: dict[str, Operand] = field(default_factory=dict)
     _names: set[str] = field(default_factory=set)
-    _moved: dict[tuple[str, Permutation], Operand] = field(default_factory=dict)
+    _moved: dict[tuple[str, tuple[int, ...]], Operand] = field(default_factory=dict)
     _source: tuple[str, ...] = ()
 
     def begin(self, site: Site) -> None:
@@ -105,15 +105,15 @@ class Builder:
         """The same ONNX tensor stored in another order; a size-1 shuffle is only a reshape."""
         from tilewright.ops.movement import Reshape, Transpose
 
-        key = (operand.name, permutation)
-        if key in self._moved:
-            return self._moved[key]
         axes = tuple(operand.permutation.index(p) for p in permutation)
+        known = self._moved.get((operand.name, axes))
+        if known is not None:
+            return Operand(known.name, known.type, permutation)
         shape = tuple(operand.type.shape[a] for a in axes)
         kept = [a for a in axes if operand.type.shape[a] != 1]
         op: Operator = Reshape(shape) if kept == sorted(kept) else Transpose(axes)
         moved = self.add(op, [operand], operand.type.encoding, permutation)
-        self._moved[key] = moved
+        self._moved[operand.name, axes] = moved
         return moved
 
     def add(
@@ -150,8 +150,18 @@ class Builder:
         """`value` is the tensor `operand`, without any work."""
         self.operands[value.name or ""] = operand
 
-    def add_input(self, value: ir.Value, pixel_table: npt.NDArray[Any] | None = None) -> Border:
-        """A float graph input, quantized at the border into channels-last order."""
+    def add_input(
+        self,
+        value: ir.Value,
+        pixel_table: npt.NDArray[Any] | None = None,
+        pixel_channels: tuple[int, ...] = (),
+    ) -> Border:
+        """A float graph input, quantized at the border into channels-last order.
+
+        Args:
+            pixel_table: codes [256, channels] of built-in preprocessing.
+            pixel_channels: source channel of each stored channel.
+        """
         encoding = self.encoding(value)
         shape = shape_of(value)
         permutation = channels_last(len(shape))
@@ -159,7 +169,7 @@ class Builder:
         name = self._unique(value.name or "input")
         self.tensors[name] = TensorType(encoding.dtype, stored, encoding.scale, encoding.zero_point)
         self.operands[value.name or ""] = Operand(name, self.tensors[name], permutation)
-        return Border(value.name or "", name, shape, permutation, pixel_table)
+        return Border(value.name or "", name, shape, permutation, pixel_table, pixel_channels)
 
     def output(self, value: ir.Value) -> Border:
         """A graph output, dequantized at the border."""

@@ -31,11 +31,14 @@ from tilewright.ops import (
     dense,
     movement,
     mul,
+    pad,
     pool,
     prelu,
     reduce,
+    resize,
     slicing,
     softmax,
+    space,
     table,
 )
 from tilewright.ops.builder import Builder
@@ -83,6 +86,9 @@ MODULES: tuple[OperatorModule, ...] = (
     movement,
     concat,
     slicing,
+    pad,
+    resize,
+    space,
 )
 
 _CLASSES: list[type[Operator]] = [constant.Constant]
