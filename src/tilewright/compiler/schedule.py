@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tilewright.compiler.boxes import dense_strides, intersection
+from tilewright.compiler.boxes import box_bytes, dense_strides, intersection
 from tilewright.compiler.placement import Placement, slot_name
 from tilewright.compiler.ring import Piece, Slot, lay_out_ring
 from tilewright.compiler.shares import operator_of
@@ -37,6 +37,22 @@ class Memory:
     constants: ConstantImage
     homes: dict[str, int]
     alignment: int
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a box of a tensor lies, and the buffer that ordering is kept for.
+
+    Args:
+        reused: the buffer is a streaming slot, where different boxes take the same bytes.
+    """
+
+    view: View
+    storage: Storage
+    reused: bool
+
+    def access(self, box: Region, *, writes: bool) -> Access:
+        return Access(self.storage, None if self.reused else box, writes)
 
 
 @dataclass
@@ -121,29 +137,26 @@ class _Emitter:
             needs = operator_of(node).needs(
                 region, self.graph.types(node.inputs), self.graph.tensors[node.outputs[0]]
             )
-            views, reads = [], []
-            for position, (name, need) in enumerate(zip(node.inputs, needs, strict=True)):
-                view, storage = self._input(index, group, name, position, need, slot)
-                views.append(view)
-                reads.append(Access(storage, need, writes=False))
-            output, target = self._view(
-                group, node.outputs[0], slot_name(index, "out", slot), region
-            )
+            inputs = [
+                self._input(index, group, name, position, need, slot)
+                for position, (name, need) in enumerate(zip(node.inputs, needs, strict=True))
+            ]
+            output = self._output(index, group, node.outputs[0], region, slot)
             addresses = {name: s.address for name, s in constants.items()}
             accesses = (
-                *reads,
+                *(p.access(need, writes=False) for p, need in zip(inputs, needs, strict=True)),
                 *(
                     Access(self._ring_storage(group, s), None, writes=False)
                     for s in constants.values()
                 ),
-                Access(target, region, writes=True),
+                output.access(region, writes=True),
             )
-            tile = Tile(region, output, tuple(views), addresses)
+            tile = Tile(region, output.view, tuple(p.view for p in inputs), addresses)
             for i, instruction in enumerate(operator_of(node).emit(tile)):
                 self.drafts.append(
                     Draft(group, instruction, accesses, index, first=k == 0 and i == 0)
                 )
-            self._store(index, node.outputs[0], group, region, output, target)
+            self._store(index, node.outputs[0], group, region, output)
             state.tiles += 1
             self._prefetch(index, group)
 
@@ -190,25 +203,39 @@ class _Emitter:
 
     def _input(
         self, index: int, group: int, name: str, position: int, need: Region, slot: int
-    ) -> tuple[View, Storage]:
-        """The view of one input of a tile; a streamed one is loaded into its slot first."""
-        view, storage = self._view(group, name, slot_name(index, f"in{position}", slot), need)
-        if name not in self.placement.resident:
-            self._transfer(Load, index, group, name, need, view, storage)
-        return view, storage
+    ) -> Place:
+        """Where a tile finds one input; a streamed one is loaded into its slot first."""
+        if name in self.placement.resident:
+            return self._resident(group, name)
+        size = self.placement.tilings[index, group].input_bytes[position]
+        place = self._slot(group, name, slot_name(index, f"in{position}", slot), need, size)
+        self._transfer(Load, index, group, name, need, place)
+        return place
 
-    def _view(self, group: int, name: str, slot: str, region: Region) -> tuple[View, Storage]:
-        """A resident tensor's holding, or `region` alone in its streaming slot."""
+    def _output(self, index: int, group: int, name: str, region: Region, slot: int) -> Place:
+        if name in self.placement.resident:
+            return self._resident(group, name)
+        size = self.placement.tilings[index, group].output_bytes
+        return self._slot(group, name, slot_name(index, "out", slot), region, size)
+
+    def _resident(self, group: int, name: str) -> Place:
+        """A tensor's holding."""
         tensor = self.graph.tensors[name]
-        resident = name in self.placement.resident
-        box = self.placement.holdings[name, group].box if resident else region
-        address = self.placement.addresses[group][name if resident else slot]
-        shape = region_shape(box)
-        view = View(tensor, box, address, dense_strides(shape, tensor.dtype.bytes))
-        size = dense_strides((1, *shape), tensor.dtype.bytes)[0]
-        return view, Storage(group, name if resident else slot, address, size)
+        box = self.placement.holdings[name, group].box
+        address = self.placement.addresses[group][name]
+        strides = dense_strides(region_shape(box), tensor.dtype.bytes)
+        storage = Storage(group, name, address, box_bytes(box, tensor))
+        return Place(View(tensor, box, address, strides), storage, reused=False)
 
-    def _home(self, name: str) -> tuple[View, Storage]:
+    def _slot(self, group: int, name: str, slot: str, region: Region, size: int) -> Place:
+        """A box of a tensor alone in a streaming slot of `size` bytes."""
+        tensor = self.graph.tensors[name]
+        address = self.placement.addresses[group][slot]
+        strides = dense_strides(region_shape(region), tensor.dtype.bytes)
+        storage = Storage(group, slot, address, size)
+        return Place(View(tensor, region, address, strides), storage, reused=True)
+
+    def _home(self, name: str) -> Place:
         tensor = self.graph.tensors[name]
         view = View(
             tensor,
@@ -216,15 +243,13 @@ class _Emitter:
             self.memory.homes[name],
             dense_strides(tensor.shape, tensor.dtype.bytes),
         )
-        return view, Storage(DDR, name, view.address, tensor.bytes)
+        return Place(view, Storage(DDR, name, view.address, tensor.bytes), reused=False)
 
-    def _store(
-        self, index: int, name: str, group: int, region: Region, view: View, storage: Storage
-    ) -> None:
+    def _store(self, index: int, name: str, group: int, region: Region, place: Place) -> None:
         for wanted in self.placement.stored(self.graph, name, group):
             box = intersection(wanted, region)
             if box is not None:
-                self._transfer(Store, index, group, name, box, view, storage)
+                self._transfer(Store, index, group, name, box, place)
 
     def _arrive(self, index: int, node: Node, group: int) -> None:
         """Load resident inputs that no node makes, at their first use."""
@@ -242,8 +267,7 @@ class _Emitter:
         if name not in self.placement.resident:
             return
         for box in self.placement.missing(name, group):
-            view, storage = self._view(group, name, "", box)
-            self._transfer(Load, index, group, name, box, view, storage)
+            self._transfer(Load, index, group, name, box, self._resident(group, name))
 
     def _transfer(
         self,
@@ -252,15 +276,14 @@ class _Emitter:
         group: int,
         name: str,
         box: Region,
-        view: View,
-        storage: Storage,
+        place: Place,
     ) -> None:
         """Copy a box between DDR and SRAM, in as many commands as its axes need."""
-        home, home_storage = self._home(name)
-        loads = kind is Load
+        home_place, view = self._home(name), place.view
+        home, loads = home_place.view, kind is Load
         accesses = (
-            Access(home_storage, box, writes=not loads),
-            Access(storage, box, writes=loads),
+            home_place.access(box, writes=not loads),
+            place.access(box, writes=loads),
         )
         for part in _four_axes(box, home, view):
             item = view.type.dtype.bytes
