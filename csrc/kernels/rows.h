@@ -1,0 +1,77 @@
+/* Loops over contiguous elements, compiled once for each instruction set.  `rows.inc.h` says what
+ * they do; kernels are written in terms of them, so that every type is handled once. */
+
+#ifndef TW_ROWS_H
+#define TW_ROWS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "../src/generated/graphfile.h"
+
+enum { TW_ROW_BLOCK = 256 }; /* elements that a kernel handles at a time */
+
+/* Rescale, zero point, clamp. */
+typedef struct tw_rescale_parameters {
+    int32_t multiplier;
+    int32_t shift;
+    int32_t zero;
+    int32_t lo;
+    int32_t hi;
+} tw_rescale_parameters;
+
+/* Add: y = clamp(((ma*a + mb*b + 2**(shift-1)) >> shift) + zero). */
+typedef struct tw_add_parameters {
+    int64_t ma;
+    int64_t mb;
+    int32_t shift;
+    int32_t zero;
+    int32_t lo;
+    int32_t hi;
+} tw_add_parameters;
+
+/* The end of a product, scalar: bias is in the accumulator. */
+typedef struct tw_tail {
+    const tw_channel_record *channels;
+    const int16_t *table;
+    int32_t pre_shift;
+    int32_t table_multiplier;
+    int32_t table_shift;
+    int32_t zero;
+    int32_t dtype;
+} tw_tail;
+
+typedef struct tw_rows {
+    /* code - zero, from codes of `dtype` */
+    void (*widen)(int32_t *y, const void *x, int32_t dtype, int32_t zero, int64_t n);
+    void (*widen16)(int16_t *y, const void *x, int32_t dtype, int32_t zero, int64_t n);
+    /* y = x ^ 0x80 */
+    void (*flip)(uint8_t *y, const uint8_t *x, int64_t n);
+    /* values in range to codes of `dtype` */
+    void (*narrow)(void *y, int32_t dtype, const int32_t *x, int64_t n);
+    void (*rescale)(int32_t *y, const int32_t *x, const tw_rescale_parameters *p, int64_t n);
+    /* `narrow_sum`: everything fits 32 bits */
+    void (*add)(int32_t *y, const int32_t *a, const int32_t *b, const tw_add_parameters *p,
+                bool narrow_sum, int64_t n);
+    void (*add_words)(int32_t *y, const int32_t *a, const int64_t *c, const tw_add_parameters *p,
+                      int64_t n);
+    void (*multiply)(int32_t *y, const int32_t *a, const int32_t *b, const tw_rescale_parameters *p,
+                     int64_t n);
+    void (*maximum)(int32_t *y, const int32_t *x, int64_t n);
+    void (*accumulate)(int64_t *y, const int32_t *x, int64_t n);
+    /* accumulators of channels first..first+n-1 to codes */
+    void (*finish32)(void *y, const int32_t *acc, const tw_tail *tail, int64_t first, int64_t n);
+    void (*finish64)(void *y, const int64_t *acc, const tw_tail *tail, int64_t first, int64_t n);
+    /* acc[c] += x[c] * w[c] */
+    void (*multiply_add32)(int32_t *acc, const int16_t *x, const int16_t *w, int64_t n);
+    void (*multiply_add64)(int64_t *acc, const int16_t *x, const int16_t *w, int64_t n);
+    /* acc[c] += x * w[c] */
+    void (*scale_add32)(int32_t *acc, int16_t x, const int16_t *w, int64_t n);
+    void (*scale_add64)(int64_t *acc, int16_t x, const int16_t *w, int64_t n);
+} tw_rows;
+
+extern const tw_rows tw_rows_portable;
+extern const tw_rows tw_rows_avx2;
+extern const tw_rows tw_rows_avx512;
+
+#endif

@@ -1,0 +1,201 @@
+/* The loops of rows.h in plain C; included by one file for each instruction set, whose compiler
+ * flags decide how they are vectorised.  TW_ROWS_NAME is the name of the table. */
+
+#include <string.h>
+
+#include "../src/arithmetic.h"
+#include "rows.h"
+
+static void widen(int32_t *restrict y, const void *x, int32_t dtype, int32_t zero, int64_t n) {
+    if (dtype == TW_KIND_U8) {
+        const uint8_t *restrict codes = x;
+        for (int64_t i = 0; i < n; ++i) {
+            y[i] = codes[i] - zero;
+        }
+    } else if (dtype == TW_KIND_S8) {
+        const int8_t *restrict codes = x;
+        for (int64_t i = 0; i < n; ++i) {
+            y[i] = codes[i] - zero;
+        }
+    } else {
+        const int16_t *restrict codes = x;
+        for (int64_t i = 0; i < n; ++i) {
+            y[i] = codes[i] - zero;
+        }
+    }
+}
+
+static void widen16(int16_t *restrict y, const void *x, int32_t dtype, int32_t zero, int64_t n) {
+    if (dtype == TW_KIND_U8) {
+        const uint8_t *restrict codes = x;
+        for (int64_t i = 0; i < n; ++i) {
+            y[i] = (int16_t)(codes[i] - zero);
+        }
+    } else if (dtype == TW_KIND_S8) {
+        const int8_t *restrict codes = x;
+        for (int64_t i = 0; i < n; ++i) {
+            y[i] = (int16_t)(codes[i] - zero);
+        }
+    } else {
+        memcpy(y, x, (size_t)n * sizeof(int16_t));
+    }
+}
+
+static void flip(uint8_t *restrict y, const uint8_t *restrict x, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) {
+        y[i] = x[i] ^ 0x80;
+    }
+}
+
+static void narrow(void *y, int32_t dtype, const int32_t *restrict x, int64_t n) {
+    if (dtype == TW_KIND_S16) {
+        int16_t *restrict codes = y;
+        for (int64_t i = 0; i < n; ++i) {
+            codes[i] = (int16_t)x[i];
+        }
+    } else {
+        uint8_t *restrict codes = y;
+        for (int64_t i = 0; i < n; ++i) {
+            codes[i] = (uint8_t)x[i];
+        }
+    }
+}
+
+static inline int32_t clamped(int64_t v, int32_t zero, int32_t lo, int32_t hi) {
+    return (int32_t)tw_clamp(v + zero, lo, hi);
+}
+
+static void rescale(int32_t *restrict y, const int32_t *restrict x, const tw_rescale_parameters *p,
+                    int64_t n) {
+    const tw_rescale_parameters q = *p;
+    for (int64_t i = 0; i < n; ++i) {
+        y[i] = clamped(tw_r24(x[i], q.multiplier, q.shift), q.zero, q.lo, q.hi);
+    }
+}
+
+static void add(int32_t *restrict y, const int32_t *restrict a, const int32_t *restrict b,
+                const tw_add_parameters *p, bool narrow_sum, int64_t n) {
+    const tw_add_parameters q = *p;
+    if (narrow_sum) {
+        const int32_t ma = (int32_t)q.ma, mb = (int32_t)q.mb;
+        const int32_t half = INT32_C(1) << (q.shift - 1);
+        for (int64_t i = 0; i < n; ++i) {
+            const int32_t v = ((ma * a[i] + mb * b[i] + half) >> q.shift) + q.zero;
+            y[i] = v < q.lo ? q.lo : v > q.hi ? q.hi : v;
+        }
+        return;
+    }
+    const int64_t half = INT64_C(1) << (q.shift - 1);
+    for (int64_t i = 0; i < n; ++i) {
+        y[i] = clamped((q.ma * a[i] + q.mb * b[i] + half) >> q.shift, q.zero, q.lo, q.hi);
+    }
+}
+
+static void add_words(int32_t *restrict y, const int32_t *restrict a, const int64_t *restrict c,
+                      const tw_add_parameters *p, int64_t n) {
+    const tw_add_parameters q = *p;
+    const int64_t half = INT64_C(1) << (q.shift - 1);
+    for (int64_t i = 0; i < n; ++i) {
+        y[i] = clamped((q.ma * a[i] + c[i] + half) >> q.shift, q.zero, q.lo, q.hi);
+    }
+}
+
+static void multiply(int32_t *restrict y, const int32_t *restrict a, const int32_t *restrict b,
+                     const tw_rescale_parameters *p, int64_t n) {
+    const tw_rescale_parameters q = *p;
+    for (int64_t i = 0; i < n; ++i) {
+        y[i] = clamped(tw_r24((int64_t)a[i] * b[i], q.multiplier, q.shift), q.zero, q.lo, q.hi);
+    }
+}
+
+static void maximum(int32_t *restrict y, const int32_t *restrict x, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) {
+        y[i] = x[i] > y[i] ? x[i] : y[i];
+    }
+}
+
+static void accumulate(int64_t *restrict y, const int32_t *restrict x, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) {
+        y[i] += x[i];
+    }
+}
+
+static inline int64_t finished(int64_t acc, const tw_tail *tail, const tw_channel_record *channel) {
+    const int64_t r =
+        tw_r24(tw_pre_shifted(acc, tail->pre_shift), channel->multiplier, channel->shift);
+    if (tail->table == NULL) {
+        return tw_clamp(r + tail->zero, channel->lo, channel->hi);
+    }
+    const int64_t v = tw_interpolate(tail->table, (int32_t)tw_clamp(r, -32767, 32767));
+    const int64_t y = tw_r24(v, tail->table_multiplier, tail->table_shift) + tail->zero;
+    switch (tail->dtype) {
+    case TW_KIND_U8:
+        return tw_clamp(y, 0, 255);
+    case TW_KIND_S8:
+        return tw_clamp(y, -128, 127);
+    default:
+        return tw_clamp(y, -32767, 32767);
+    }
+}
+
+#define TW_FINISH(name, type)                                                                      \
+    static void name(void *y, const type *acc, const tw_tail *tail, int64_t first, int64_t n) {    \
+        if (tail->dtype == TW_KIND_S16) {                                                          \
+            int16_t *codes = y;                                                                    \
+            for (int64_t i = 0; i < n; ++i) {                                                      \
+                codes[i] = (int16_t)finished(acc[i], tail, &tail->channels[first + i]);            \
+            }                                                                                      \
+        } else {                                                                                   \
+            uint8_t *codes = y;                                                                    \
+            for (int64_t i = 0; i < n; ++i) {                                                      \
+                codes[i] = (uint8_t)finished(acc[i], tail, &tail->channels[first + i]);            \
+            }                                                                                      \
+        }                                                                                          \
+    }
+TW_FINISH(finish32, int32_t)
+TW_FINISH(finish64, int64_t)
+
+static void multiply_add32(int32_t *restrict acc, const int16_t *restrict x,
+                           const int16_t *restrict w, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) {
+        acc[i] += x[i] * w[i];
+    }
+}
+
+static void multiply_add64(int64_t *restrict acc, const int16_t *restrict x,
+                           const int16_t *restrict w, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) {
+        acc[i] += x[i] * w[i];
+    }
+}
+
+static void scale_add32(int32_t *restrict acc, int16_t x, const int16_t *restrict w, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) {
+        acc[i] += x * w[i];
+    }
+}
+
+static void scale_add64(int64_t *restrict acc, int16_t x, const int16_t *restrict w, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) {
+        acc[i] += x * w[i];
+    }
+}
+
+const tw_rows TW_ROWS_NAME = {
+    .widen = widen,
+    .widen16 = widen16,
+    .flip = flip,
+    .narrow = narrow,
+    .rescale = rescale,
+    .add = add,
+    .add_words = add_words,
+    .multiply = multiply,
+    .maximum = maximum,
+    .accumulate = accumulate,
+    .finish32 = finish32,
+    .finish64 = finish64,
+    .multiply_add32 = multiply_add32,
+    .multiply_add64 = multiply_add64,
+    .scale_add32 = scale_add32,
+    .scale_add64 = scale_add64,
+};

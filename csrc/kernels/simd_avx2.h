@@ -1,0 +1,59 @@
+/* 256-bit vectors for the templates. */
+
+#ifndef TW_SIMD_AVX2_H
+#define TW_SIMD_AVX2_H
+
+#include <immintrin.h>
+
+#define VECTOR __m256i
+#define LANES 8
+#define VECTOR_BYTES 32
+
+static inline VECTOR load_vector(const void *p) { return _mm256_loadu_si256((const __m256i *)p); }
+static inline void store_vector(void *p, VECTOR v) { _mm256_storeu_si256((__m256i *)p, v); }
+static inline VECTOR broadcast(const void *p) {
+    int32_t word;
+    memcpy(&word, p, sizeof word);
+    return _mm256_set1_epi32(word);
+}
+
+/* R24 of 32-bit lanes plus `adjust`, modulo 2**32; see tail.c. */
+static inline VECTOR requantize(VECTOR acc, const unsigned char *tail, ptrdiff_t stride) {
+    VECTOR even = _mm256_mul_epi32(acc, load_vector(tail + stride));
+    VECTOR odd = _mm256_mul_epi32(_mm256_srli_epi64(acc, 32), load_vector(tail + 2 * stride));
+    even = _mm256_add_epi64(even, load_vector(tail + 3 * stride));
+    odd = _mm256_add_epi64(odd, load_vector(tail + 4 * stride));
+    even = _mm256_srlv_epi64(even, load_vector(tail + 5 * stride));
+    odd = _mm256_srlv_epi64(odd, load_vector(tail + 6 * stride));
+    const VECTOR merged = _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xAA);
+    return _mm256_add_epi32(merged, load_vector(tail + 7 * stride));
+}
+
+static inline void store_some(unsigned char *y, __m128i bytes, int32_t columns) {
+    if (columns == 16) {
+        _mm_storeu_si128((__m128i *)(void *)y, bytes);
+    } else if (columns == 8) {
+        _mm_storel_epi64((__m128i *)(void *)y, bytes);
+    } else {
+        unsigned char all[16];
+        _mm_storeu_si128((__m128i *)(void *)all, bytes);
+        memcpy(y, all, (size_t)columns);
+    }
+}
+
+static inline __m128i load_half(const void *p) { return _mm_loadu_si128((const __m128i *)p); }
+
+/* Vectors of consecutive channels to bytes. */
+static inline void store_columns(unsigned char *y, const VECTOR *r, int vectors,
+                                 const unsigned char *bounds, int32_t columns) {
+    const VECTOR mixed = _mm256_packs_epi32(r[0], r[vectors > 1 ? 1 : 0]);
+    const VECTOR words = _mm256_permute4x64_epi64(mixed, 0xD8);
+    __m128i bytes =
+        _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+    bytes = _mm_max_epu8(bytes, load_half(bounds));
+    bytes = _mm_min_epu8(bytes, load_half(bounds + 64));
+    bytes = _mm_xor_si128(bytes, load_half(bounds + 128));
+    store_some(y, bytes, columns);
+}
+
+#endif

@@ -1,0 +1,53 @@
+/* 512-bit vectors for the templates. */
+
+#ifndef TW_SIMD_AVX512_H
+#define TW_SIMD_AVX512_H
+
+#include <immintrin.h>
+
+#define VECTOR __m512i
+#define LANES 16
+#define VECTOR_BYTES 64
+
+static inline VECTOR load_vector(const void *p) { return _mm512_loadu_si512(p); }
+static inline void store_vector(void *p, VECTOR v) { _mm512_storeu_si512(p, v); }
+static inline VECTOR broadcast(const void *p) {
+    int32_t word;
+    memcpy(&word, p, sizeof word);
+    return _mm512_set1_epi32(word);
+}
+
+/* R24 of 32-bit lanes plus `adjust`, modulo 2**32; see tail.c. */
+static inline VECTOR requantize(VECTOR acc, const unsigned char *tail, ptrdiff_t stride) {
+    VECTOR even = _mm512_mul_epi32(acc, load_vector(tail + stride));
+    VECTOR odd = _mm512_mul_epi32(_mm512_srli_epi64(acc, 32), load_vector(tail + 2 * stride));
+    even = _mm512_add_epi64(even, load_vector(tail + 3 * stride));
+    odd = _mm512_add_epi64(odd, load_vector(tail + 4 * stride));
+    even = _mm512_srlv_epi64(even, load_vector(tail + 5 * stride));
+    odd = _mm512_srlv_epi64(odd, load_vector(tail + 6 * stride));
+    const VECTOR merged = _mm512_mask_shuffle_epi32(even, 0xAAAA, odd, _MM_PERM_CCAA);
+    return _mm512_add_epi32(merged, load_vector(tail + 7 * stride));
+}
+
+static inline VECTOR clamp_bytes(VECTOR bytes, const unsigned char *bounds) {
+    bytes = _mm512_max_epu8(bytes, load_vector(bounds));
+    bytes = _mm512_min_epu8(bytes, load_vector(bounds + 64));
+    return _mm512_xor_si512(bytes, load_vector(bounds + 128));
+}
+
+static inline void store_some(unsigned char *y, VECTOR bytes, int32_t columns) {
+    _mm512_mask_storeu_epi8(y, (__mmask64)(UINT64_MAX >> (64 - columns)), bytes);
+}
+
+/* Vectors of consecutive channels to bytes. */
+static inline void store_columns(unsigned char *y, const VECTOR *r, int vectors,
+                                 const unsigned char *bounds, int32_t columns) {
+    const VECTOR zero = _mm512_setzero_si512();
+    const VECTOR low = _mm512_packs_epi32(r[0], vectors > 1 ? r[1] : zero);
+    const VECTOR high = vectors > 2 ? _mm512_packs_epi32(r[2], vectors > 3 ? r[3] : zero) : zero;
+    const VECTOR order = _mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0);
+    const VECTOR bytes = _mm512_permutexvar_epi32(order, _mm512_packus_epi16(low, high));
+    store_some(y, clamp_bytes(bytes, bounds), columns);
+}
+
+#endif
