@@ -1,0 +1,1 @@
+"""The simulated NPU: functional engines, discrete-event timing, checks, traces."""
