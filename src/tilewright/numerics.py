@@ -159,9 +159,10 @@ def weight_scales(
 
 def constant_code(value: float, scale: float, zero_point: int, lo: int, hi: int) -> int:
     """A float constant (clamp bound, pad value) in the quantized domain: sat(rne(v/s) + zp)."""
-    if math.isinf(value):
-        return hi if value > 0 else lo
-    return min(max(rne(value / scale) + zero_point, lo), hi)
+    steps = value / scale
+    if math.isinf(steps):
+        return hi if steps > 0 else lo
+    return min(max(rne(steps) + zero_point, lo), hi)
 
 
 # Borders (section 3).

@@ -207,7 +207,7 @@ def _power(exponent: float) -> ScalarFunction:
         try:
             return math.pow(x, exponent)
         except OverflowError:
-            return math.inf
+            return -math.inf if x < 0 and exponent % 2 else math.inf
 
     at_zero = math.inf if exponent < 0 else 0.0
     if exponent != int(exponent):
@@ -287,8 +287,16 @@ def tabulate16(unary: Unary, sx: float, output: Encoding, where: str) -> numeric
 
 
 def _worst_steps(f: ScalarFunction, table: numerics.Table16, sx: float, output: Encoding) -> float:
+    """The largest distance between table and function.
+
+    Pieces with a saturated entry do not count: there the output's range is too small, and no table
+    would help.
+    """
     lo, hi = output.dtype.range
     codes = np.arange(*DType.S16.range, dtype=np.int64)
     made = numerics.saturate(numerics.interpolate16(codes, table) + output.zero_point, lo, hi)
     exact = np.array([f(sx * int(q)) for q in codes]) / output.scale + output.zero_point
-    return float(np.abs(made - np.clip(exact, lo, hi)).max())
+    whole = np.abs(table.entries) < DType.S16.range.hi
+    piece = (codes >> 7) + 256
+    counted = whole[piece] & whole[piece + 1]
+    return float(np.abs(made - np.clip(exact, lo, hi))[counted].max(initial=0.0))

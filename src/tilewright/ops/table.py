@@ -29,10 +29,7 @@ from tilewright.program import isa
 ONNX = (*functions.PLAIN, *functions.WITH_ATTRIBUTES, "Pow", "Div")
 KINDS = ("Table",)
 TYPES = "u8, s8, s16"
-LIMITS = (
-    "attributes, exponent and dividend constant; "
-    "at 16 bits only functions that 513 entries follow within 2 steps"
-)
+LIMITS = "constant attributes, exponent, dividend; 16-bit inputs where a table stays within 2 steps"
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,207 @@
+"""Convolution and transposed convolution: patterns, scales, tiles."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+from float_models import Weights, lower, parse, refusal, sites_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tilewright.errors import QuantizationError
+from tilewright.graph import DType, Encoding
+from tilewright.ops.clamp import Rescale
+from tilewright.ops.conv import Conv
+from tilewright.ops.deconv import ConvTranspose
+from tilewright.ops.movement import Reshape
+
+U8, S8, S16 = DType.U8, DType.S8, DType.S16
+
+
+def drawn():
+    """The same numbers in every test, in whatever order the tests run."""
+    return np.random.default_rng(0)
+
+
+W = drawn().normal(0, 1, (4, 3, 3, 3))
+BIAS = drawn().normal(0, 1, 4)
+
+
+def conv(tail):
+    """A convolution `c` of `x` and what follows it."""
+    head = "c = Conv<pads=[1, 1, 1, 1]>(x, w, b)"
+    return f"(float[1,3,6,5] x) => (float[1,4,6,5] y) {{ {head} {tail} }}"
+
+
+def plain(op, attributes, x, y):
+    return f"(float{x} x) => (float{y} y) {{ y = {op}<{attributes}>(x, w, b) }}".replace("(1", "[1")
+
+
+@pytest.mark.parametrize("x", [U8, S8, S16])
+@pytest.mark.parametrize("y", [U8, S8, S16])
+@pytest.mark.parametrize(
+    "w", [Weights(), Weights(U8, False, 120), Weights(S16), Weights(S8, False)]
+)
+def test_types(x, y, w):
+    model = parse(plain("Conv", "pads=[1,1,1,1]", "[1,3,6,5]", "[1,4,6,5]"), w=W, b=BIAS)
+    # Beside a 16-bit output step, half an accumulator step of the bias counts.
+    lower(model, {"x": x, "y": y}, w).check(1.0 if y is S16 else 0.51, tiles=w.per_channel)
+
+
+@st.composite
+def convolutions(draw):
+    """Attributes, weights and shapes of a Conv or ConvTranspose that fits."""
+    groups = draw(st.integers(1, 3))
+    width, per_group = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    kernel, stride, dilation = (tuple(draw(st.integers(1, n)) for _ in range(2)) for n in (3, 3, 2))
+    size = tuple(
+        draw(st.integers((k - 1) * d + 1, 9)) for k, d in zip(kernel, dilation, strict=True)
+    )
+    pads = tuple(draw(st.integers(0, 2)) for _ in range(4))
+    batch = draw(st.integers(1, 2))
+    return groups, width, per_group, kernel, stride, dilation, size, pads, batch
+
+
+def listed(values):
+    return "[" + ",".join(map(str, values)) + "]"
+
+
+def attributes_of(groups, kernel, stride, dilation, pads):
+    fields = {"kernel_shape": kernel, "strides": stride, "dilations": dilation, "pads": pads}
+    return ", ".join([f"group={groups}", *(f"{k}={listed(v)}" for k, v in fields.items())])
+
+
+@given(convolutions(), st.integers(0, 2**16))
+@settings(max_examples=25, deadline=None)
+def test_convolutions_of_every_shape(case, seed):
+    groups, width, per_group, kernel, stride, dilation, size, pads, batch = case
+    rng = np.random.default_rng(seed)
+    rows, columns = (
+        (n + pads[a] + pads[a + 2] - (k - 1) * d - 1) // s + 1
+        for a, (n, k, d, s) in enumerate(zip(size, kernel, dilation, stride, strict=True))
+    )
+    model = parse(
+        plain(
+            "Conv",
+            attributes_of(groups, kernel, stride, dilation, pads),
+            listed([batch, groups * width, *size]),
+            listed([batch, groups * per_group, rows, columns]),
+        ),
+        w=rng.normal(0, 1, (groups * per_group, width, *kernel)),
+        b=rng.normal(0, 1, groups * per_group),
+    )
+    lower(model, {"x": U8, "y": S8}, seed=seed).check(seed=seed)
+
+
+@given(convolutions(), st.tuples(st.integers(0, 2), st.integers(0, 2)), st.integers(0, 2**16))
+@settings(max_examples=25, deadline=None)
+def test_transposed_convolutions_of_every_shape(case, extra, seed):
+    groups, width, per_group, kernel, stride, dilation, size, pads, batch = case
+    rng = np.random.default_rng(seed)
+    extra = tuple(min(e, n - 1) for e, n in zip(extra, stride, strict=True))
+    rows, columns = (
+        (n - 1) * s + (k - 1) * d + 1 + e - pads[a] - pads[a + 2]
+        for a, (n, k, d, s, e) in enumerate(zip(size, kernel, dilation, stride, extra, strict=True))
+    )
+    if min(rows, columns) < 1:
+        return
+    attributes = attributes_of(groups, kernel, stride, dilation, pads)
+    model = parse(
+        plain(
+            "ConvTranspose",
+            f"{attributes}, output_padding={listed(extra)}",
+            listed([batch, groups * width, *size]),
+            listed([batch, groups * per_group, rows, columns]),
+        ),
+        w=rng.normal(0, 1, (groups * width, per_group, *kernel)),
+        b=rng.normal(0, 1, groups * per_group),
+    )
+    made = lower(model, {"x": U8, "y": S8}, seed=seed).check(seed=seed)
+    assert made.operators == [ConvTranspose]
+
+
+@pytest.mark.parametrize(
+    ("op", "weights", "length"), [("Conv", (4, 3, 3), 4), ("ConvTranspose", (3, 4, 3), 15)]
+)
+def test_one_dimension(op, weights, length):
+    text = plain(op, "strides=[2], pads=[1,0]", "[2,3,8]", f"[2,4,{length}]")
+    text = text.replace("float[2,4,15]", "float[2,4,16]")
+    model = parse(text, w=drawn().normal(0, 1, weights), b=BIAS)
+    made = lower(model, {"x": S8, "y": S8}).check()
+    assert made.operators == [Reshape, Conv if op == "Conv" else ConvTranspose, Reshape]
+
+
+def test_clamps_fuse_where_no_scale_stands_between():
+    text = conv("r = Relu(c) y = Min(r, top)")
+    model = parse(text, w=W, b=BIAS, top=np.full((4, 1, 1), 1.5) + drawn().random((4, 1, 1)))
+    made = lower(model, {"x": U8, "y": U8}).check()
+    assert made.operators == [Conv]
+    assert [n.op_type for n in made.sites[0].nodes] == ["Conv", "Relu", "Min"]
+    channels = made.graph.nodes[0].op.channels
+    assert (channels["lo"] == made.encodings["y"].zero_point).all()
+    assert len(set(channels["hi"])) > 1
+    apart = lower(model, {"x": U8, "c": S8, "r": U8, "y": U8}).check(8.0)
+    assert apart.operators == [Conv, Rescale, Conv]
+
+
+def test_a_table_behind_an_s16_pair():
+    model = parse(conv("s = Sigmoid(c) y = Mul(c, s)"), w=W, b=BIAS)
+    made = lower(model, {"x": U8, "c": S16, "y": U8}).check(0.6)
+    assert made.operators == [Conv] and made.sites[0].inner.name == "c"
+    assert made.graph.nodes[0].op.table.shape == (513,)
+    apart = lower(model, {"x": U8, "c": U8, "y": U8})
+    assert apart.sites[0].inner is None and len(apart.operators) == 2
+
+
+def test_a_function_without_a_16_bit_table_stays_apart():
+    model = parse(conv("y = Sqrt(c)"), w=W, b=BIAS)
+    sites = sites_of(ir.from_proto(model).graph, None)
+    assert [s.kind for s in sites] == ["Conv", "Table"] and sites[0].inner is None
+
+
+def test_the_site_of_a_float_graph():
+    model = parse(conv("y = Relu(c)"), w=W, b=BIAS)
+    (site,) = sites_of(ir.from_proto(model).graph, None)
+    assert site.macs == 4 * 6 * 5 * 27
+    assert (site.weights.value.name, site.weights.axis, site.weights.bias.name) == ("w", 0, "b")
+
+
+def test_an_imported_bias_is_taken_as_it_is():
+    """Where its scale is that of the products; any float bias is rounded onto that scale."""
+    x = Encoding(S8, 0.5, 3)
+    text = "(float[1,1,1,1] x) => (float[1,1,1,1] y) { y = Conv(x, w, b) }"
+    model = parse(text, w=np.full((1, 1, 1, 1), 127.0), b=[10.3])
+    made = lower(model, {"x": x, "y": Encoding(S16, 0.25, 0)})
+    assert made.graph.nodes[0].op.channels["bias_low"][0] == round(10.3 / 0.5)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (
+            "(float[1,3,6,5] x, float[4,3,3,3] k) => (float[1,4,4,3] y) { y = Conv(x, k) }",
+            "its weights are computed at run time",
+        ),
+        (
+            "(float[1,3,6,5] x, float[4] k) => (float[1,4,4,3] y) { y = Conv(x, w, k) }",
+            "its bias is computed at run time",
+        ),
+        (
+            "(float[1,3,6,5] x, float[3,4,3,3] k) => (float[1,4,8,7] y){ y = ConvTranspose(x, k) }",
+            "its weights are computed at run time",
+        ),
+        (
+            "(float[1,3,4,4,4] x) => (float[1,2,4,4,4] y) { y = Conv(x, v) }",
+            "it is a 3-D convolution; 1-D and 2-D are supported",
+        ),
+    ],
+)
+def test_refusals(text, reason):
+    assert refusal(text, w=W, v=drawn().normal(0, 1, (2, 3, 1, 1, 1))) == reason
+
+
+def test_an_accumulator_that_cannot_be_proven_is_an_error():
+    x = Encoding(S8, 1e-7, 0)
+    with pytest.raises(QuantizationError, match="can reach"):
+        lower(parse(conv("y = Relu(c)"), w=W, b=np.full(4, 1e6)), {"x": x, "y": S8})
