@@ -124,6 +124,7 @@ def lower(
     weights: Weights | None = None,
     inputs: Mapping[str, Any] | None = None,
     seed: int = 0,
+    biases: Mapping[str, QuantizedConstant] | None = None,
 ) -> Lowered:
     """Quantize and lower a model; scales come from the float result of one sample.
 
@@ -131,6 +132,7 @@ def lower(
         types: value name -> type (its range is that of the sample) or encoding; values without
             one hide in fused operators.
         inputs: float samples; standard normal ones when omitted.
+        biases: biases that the model holds as codes.
     """
     model = onnx.ModelProto.FromString(model.SerializeToString())
     rng = np.random.default_rng(seed)
@@ -149,7 +151,7 @@ def lower(
     codes = {n: _codes(a, encodings[n]) for n, a in samples.items()}
     back = {n: numerics.dequantize(c, *encodings[n][1:]) for n, c in codes.items()}
 
-    constants = _quantized_weights(model, weights or Weights())
+    constants = {**_quantized_weights(model, weights or Weights()), **(biases or {})}
     reals = _run_all(model, back, types)
     for name, wanted in types.items():
         if name not in encodings:

@@ -15,6 +15,8 @@ from tilewright.ops.clamp import Rescale
 from tilewright.ops.conv import Conv
 from tilewright.ops.deconv import ConvTranspose
 from tilewright.ops.movement import Reshape
+from tilewright.ops.pattern import QuantizedConstant
+from tilewright.ops.product import channel_records, record_bias
 
 U8, S8, S16 = DType.U8, DType.S8, DType.S16
 
@@ -167,13 +169,35 @@ def test_the_site_of_a_float_graph():
     assert (site.weights.value.name, site.weights.axis, site.weights.bias.name) == ("w", 0, "b")
 
 
-def test_an_imported_bias_is_taken_as_it_is():
-    """Where its scale is that of the products; any float bias is rounded onto that scale."""
-    x = Encoding(S8, 0.5, 3)
+@pytest.mark.parametrize(
+    ("scale", "expected"),
+    [(0.5, [7, -9]), (0.5 * (1 + 2.0**-21), [7, -9]), (0.75, [10, -14])],
+)
+def test_an_imported_bias_is_taken_as_it_is_where_its_scale_is_that_of_the_products(
+    scale, expected
+):
+    """Else it is rounded onto that scale: 7 * 1.5 = 10.5 and -9 * 1.5 = -13.5 go to even."""
+    text = "(float[1,1,1,1] x) => (float[1,2,1,1] y) { y = Conv(x, w, b) }"
+    model = parse(text, w=np.full((2, 1, 1, 1), 127.0), b=[1.0, 1.0])
+    codes = np.array([7, -9], np.int32)
+    scales, zeros = np.full(2, scale, np.float32), np.zeros(2, np.int64)
+    bias = QuantizedConstant(codes, DType.S32, scales, zeros, 0)
+    types = {"x": Encoding(S8, 0.5, 3), "y": Encoding(S16, 0.25, 0)}
+    made = lower(model, types, biases={"b": bias})
+    assert record_bias(made.graph.nodes[0].op.channels).tolist() == expected
+
+
+def test_a_float_bias_is_rounded():
     text = "(float[1,1,1,1] x) => (float[1,1,1,1] y) { y = Conv(x, w, b) }"
-    model = parse(text, w=np.full((1, 1, 1, 1), 127.0), b=[10.3])
-    made = lower(model, {"x": x, "y": Encoding(S16, 0.25, 0)})
-    assert made.graph.nodes[0].op.channels["bias_low"][0] == round(10.3 / 0.5)
+    model = parse(text, w=np.full((1, 1, 1, 1), 127.0), b=[-10.3])
+    made = lower(model, {"x": Encoding(S8, 0.5, 3), "y": Encoding(S16, 0.25, 0)})
+    assert record_bias(made.graph.nodes[0].op.channels).tolist() == [-21]
+
+
+def test_a_bias_of_48_bits_survives_its_record():
+    bias = np.array([2**46 + 5, -(2**46) - 7, -1, 2**31], np.int64)
+    ones = np.ones(4, np.int64)
+    assert record_bias(channel_records(bias, ones, ones, ones, ones)).tolist() == bias.tolist()
 
 
 @pytest.mark.parametrize(
