@@ -43,7 +43,8 @@ class Transfer(NamedTuple):
     Args:
         bytes: bytes copied.
         runs: contiguous runs of DDR that they form.
-        ddr_bytes: DDR bandwidth that they take: whole bursts and the price of each run.
+        ddr_bytes: DDR bandwidth that they take: whole bursts and the price of each run, or all
+            that lies between them where that is less.
     """
 
     bytes: int
@@ -141,15 +142,18 @@ def transfer(instruction: Load | Store, target: Target) -> Transfer:
     """The bytes, contiguous DDR runs and DDR bandwidth of a Load or Store."""
     moved = math.prod(instruction.shape)
     run, outer = _ddr_runs(instruction)
-    runs = math.prod(n for n, _ in outer)
     burst = target.ddr_burst_bytes
-    first = instruction.ddr % burst
     if all(stride % burst == 0 for _, stride in outer):
-        occupied = runs * _round_up(first + run, burst)
+        occupied = _round_up(instruction.ddr % burst + run, burst)
     else:
         # A run of an odd stride begins anywhere in a burst: on average half a burst is lost.
-        occupied = runs * _round_up(run, burst) + (runs * burst) // 2
-    return Transfer(moved, runs, occupied + (runs - 1) * target.ddr_row_bytes)
+        occupied = _round_up(run, burst) + burst // 2
+    span = run
+    for n, stride in reversed(outer):
+        span += (n - 1) * stride
+        apart = n * (occupied + target.ddr_row_bytes) - target.ddr_row_bytes
+        occupied = min(apart, _round_up(span, burst))
+    return Transfer(moved, math.prod(n for n, _ in outer), occupied)
 
 
 def _ddr_runs(instruction: Load | Store) -> tuple[int, list[tuple[int, int]]]:
