@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 
 from tilewright.graph import TensorType
@@ -28,9 +29,8 @@ def difference(a: Region, b: Region) -> list[Region]:
     rest: list[Region] = []
     core = list(a)
     for axis, (outer, inner) in enumerate(zip(a, common, strict=True)):
-        for span in (Span(outer.start, inner.start), Span(inner.stop, outer.stop)):
-            if span.size > 0:
-                rest.append((*core[:axis], span, *core[axis + 1 :]))
+        sides = (Span(outer.start, inner.start), Span(inner.stop, outer.stop))
+        rest += [with_span(tuple(core), axis, span) for span in sides if span.size > 0]
         core[axis] = inner
     return rest
 
@@ -56,7 +56,7 @@ def even_spans(extent: int, parts: int, step: int) -> list[Span]:
     units = -(-extent // step)
     parts = min(parts, units)
     edges = [min(extent, step * (units * i // parts)) for i in range(parts)] + [extent]
-    return [Span(a, b) for a, b in zip(edges, edges[1:], strict=False) if b > a]
+    return [Span(a, b) for a, b in itertools.pairwise(edges) if b > a]
 
 
 def with_span(box: Region, axis: int, span: Span) -> Region:

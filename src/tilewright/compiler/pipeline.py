@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tilewright.compiler.allocate import Overflow, Request, allocate
 from tilewright.compiler.placement import Placement, largest_constant_step, place
 from tilewright.compiler.schedule import Memory, schedule
-from tilewright.compiler.shares import share_out
+from tilewright.compiler.shares import Shares, share_out
 from tilewright.compiler.synchronise import synchronise
 from tilewright.compiler.verify import verify_program
 from tilewright.errors import CompileError, ConfigError, nearest
 from tilewright.graph import Graph
+from tilewright.machine.timing import simulate_time
 from tilewright.program import constants
 from tilewright.program.program import Port, Program
 from tilewright.targets import Target
 
+RING_SHARES = (0.5, 0.25)
+"""Parts of SRAM that the ring of constants is tried with."""
+
 
 def compile_graph(graph: Graph, target: Target, mode: str) -> Program:
-    """Partition over groups, place, tile, schedule and synchronise; the result is verified.
+    """Share out over groups, place, tile, schedule and synchronise, and keep the fastest program.
 
     Args:
         mode: one of the target's NPU modes.
@@ -33,16 +39,50 @@ def compile_graph(graph: Graph, target: Target, mode: str) -> Program:
         )
     groups = target.modes[mode]
     image = constants.lay_out(graph)
-    shares = share_out(graph, target, groups)
-    placement = place(graph, target, shares, _ring_bytes(graph, target))
+    programs = [
+        _assemble(graph, target, mode, placement, image)
+        for shares in share_out(graph, target, groups)
+        for placement in _placements(graph, target, shares)
+    ]
+    best = min(programs, key=lambda p: simulate_time(p, target).max_cycle)
+    verify_program(best, target)
+    return best
+
+
+def _placements(graph: Graph, target: Target, shares: Shares) -> Iterator[Placement]:
+    """Placements with a large ring, and with a smaller one if tensors had to leave SRAM for it."""
+    least = 2 * _align(largest_constant_step(graph), target.alignment)
+    if least > target.sram_bytes * 3 // 4:
+        raise CompileError(
+            f"the constants of one tile take {least // 2} bytes, "
+            f"what {target.name} can keep of them is {target.sram_bytes * 3 // 8}",
+            fix="choose a target with more SRAM",
+            code="TW-3202",
+        )
+    tried: set[int] = set()
+    for share in RING_SHARES:
+        size = min(target.weight_window_bytes, int(target.sram_bytes * share))
+        size = _align(max(least, size), target.alignment)
+        if size in tried:
+            continue
+        tried.add(size)
+        placement = place(graph, target, shares, size)
+        yield placement
+        if not placement.gave_up:
+            return
+
+
+def _assemble(
+    graph: Graph, target: Target, mode: str, placement: Placement, image: constants.ConstantImage
+) -> Program:
     homes, ddr_bytes = _homes(graph, placement, image)
-    memory = Memory(graph, placement, image, homes, target.alignment)
-    commands, buffers = synchronise(schedule(memory), groups)
-    program = Program(
+    drafts = schedule(Memory(graph, placement, image, homes, target))
+    commands, buffers = synchronise(drafts, placement.shares.groups)
+    return Program(
         target=target.name,
         target_digest=target.digest,
         mode=mode,
-        groups=groups,
+        groups=placement.shares.groups,
         sram_bytes=placement.sram_bytes,
         constants_bytes=image.bytes,
         ddr_bytes=ddr_bytes,
@@ -51,24 +91,6 @@ def compile_graph(graph: Graph, target: Target, mode: str) -> Program:
         nodes=tuple(n.name for n in graph.nodes),
         buffers=buffers,
         commands=commands,
-    )
-    verify_program(program, target)
-    return program
-
-
-def _ring_bytes(graph: Graph, target: Target) -> int:
-    """A quarter of SRAM, less where the target's window is smaller, more where a tile needs it."""
-    least = 2 * _align(largest_constant_step(graph), target.alignment)
-    most = target.sram_bytes * 3 // 4
-    if least > most:
-        raise CompileError(
-            f"the constants of one tile take {least // 2} bytes, "
-            f"half of what {target.name} can keep of them is {most // 2}",
-            fix="choose a target with more SRAM",
-            code="TW-3202",
-        )
-    return _align(
-        max(least, min(target.weight_window_bytes, target.sram_bytes // 4)), target.alignment
     )
 
 

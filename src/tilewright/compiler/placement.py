@@ -39,6 +39,7 @@ class Placement:
         addresses: group -> name -> SRAM address; slots are named by `slot_name`.
         ring: [base, end) of the constants' ring in every group's SRAM.
         sram_bytes: SRAM in use.
+        gave_up: some tensor is not resident for want of SRAM.
     """
 
     shares: Shares
@@ -48,6 +49,7 @@ class Placement:
     addresses: tuple[dict[str, int], ...] = field(default=())
     ring: tuple[int, int] = (0, 0)
     sram_bytes: int = 0
+    gave_up: bool = False
 
     def in_ddr(self, graph: Graph, tensor: str) -> bool:
         """Does the tensor have a home in DDR?"""
@@ -109,7 +111,7 @@ def place(graph: Graph, target: Target, shares: Shares, ring_bytes: int) -> Plac
         draft = _draft(graph, shares, frozenset(graph.tensors) - spilled)
         outcome = _fit(graph, target, draft, ring, tiler)
         if isinstance(outcome, Placement):
-            return outcome
+            return replace(outcome, gave_up=bool(spilled))
         victim = _victim(graph, draft, outcome)
         if victim is None:
             node = graph.nodes[outcome.step]
@@ -191,7 +193,7 @@ def _fit(
 
 
 class _Tiler:
-    """Tilings of shares, remembered: giving up one tensor leaves most operators' problems as they were."""
+    """Tilings of shares, remembered: giving up one tensor leaves most problems as they were."""
 
     def __init__(
         self, graph: Graph, target: Target, ring_bytes: int, work: dict[tuple[int, int], int]

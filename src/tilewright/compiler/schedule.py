@@ -19,6 +19,8 @@ from tilewright.graph import Graph, Node
 from tilewright.ops.protocol import Region, Tile, View, region_shape, strided_axes, whole
 from tilewright.program.constants import ConstantImage
 from tilewright.program.isa import Load, Store
+from tilewright.targets import Target
+from tilewright.targets.cost import cycles
 
 PREFETCH_DISTANCE = 2
 """Constants are loaded ahead only over bytes whose last tile is at least this many tiles back."""
@@ -36,7 +38,7 @@ class Memory:
     placement: Placement
     constants: ConstantImage
     homes: dict[str, int]
-    alignment: int
+    target: Target
 
 
 @dataclass(frozen=True)
@@ -57,11 +59,16 @@ class Place:
 
 @dataclass
 class _GroupState:
-    """Progress of one group: the ring's queue and how many tiles were emitted."""
+    """Progress of one group: the ring's queue and how many tiles were emitted.
+
+    `credit_bytes` is what DDR can deliver to this group while the work emitted so far runs, less
+    the constants loaded already: loading further ahead would delay what the next operator needs.
+    """
 
     slots: list[Slot]
     next_slot: int = 0
     tiles: int = 0
+    credit_bytes: float = 0.0
     loaded: dict[str, list[Slot]] = field(default_factory=dict)
 
 
@@ -80,10 +87,17 @@ class _Emitter:
         self.drafts: list[Draft] = []
         self.groups = [
             _GroupState(
-                lay_out_ring(list(self._pieces(g)), *self.placement.ring, self.memory.alignment)
+                lay_out_ring(
+                    list(self._pieces(g)), *self.placement.ring, self.memory.target.alignment
+                )
             )
             for g in range(self.placement.shares.groups)
         ]
+
+    @property
+    def _fair_rate(self) -> float:
+        """DDR bytes per cycle of one group when all of them load."""
+        return self.memory.target.ddr_bytes_per_cycle / len(self.groups)
 
     def run(self) -> list[Draft]:
         for index, node in enumerate(self.graph.nodes):
@@ -94,10 +108,11 @@ class _Emitter:
                 self._node(index, node, group)
             for group in range(len(self.groups)):
                 self._fetch(index, node.outputs[0], group)
+                self._prefetch(index, group)
         return self.drafts
 
     def _pieces(self, group: int) -> Iterable[Piece]:
-        """Constants in the order of use; a tile that needs what the tile before it needed adds none."""
+        """Constants in the order of use; a tile that needs what the one before it did adds none."""
         sets: list[tuple[int, int, list[tuple[str, int, int]]]] = []
         number = 0
         for index, node in enumerate(self.graph.nodes):
@@ -153,12 +168,11 @@ class _Emitter:
             )
             tile = Tile(region, output.view, tuple(p.view for p in inputs), addresses)
             for i, instruction in enumerate(operator_of(node).emit(tile)):
-                self.drafts.append(
-                    Draft(group, instruction, accesses, index, first=k == 0 and i == 0)
-                )
+                first = k == 0 and i == 0
+                self.drafts.append(Draft(group, instruction, accesses, index, first))
+                state.credit_bytes += cycles(instruction, self.memory.target) * self._fair_rate
             self._store(index, node.outputs[0], group, region, output)
             state.tiles += 1
-            self._prefetch(index, group)
 
     def _constants(self, index: int, node: Node, group: int, region: Region) -> dict[str, Slot]:
         """The ring slots of a tile's constants, loaded now if they were not loaded ahead."""
@@ -178,7 +192,10 @@ class _Emitter:
     def _prefetch(self, index: int, group: int) -> None:
         state = self.groups[group]
         while state.next_slot < len(state.slots):
-            if state.slots[state.next_slot].after_tile > state.tiles - PREFETCH_DISTANCE:
+            slot = state.slots[state.next_slot]
+            if slot.after_tile > state.tiles - PREFETCH_DISTANCE:
+                break
+            if slot.piece.bytes > state.credit_bytes:
                 break
             self._load_piece(index, group)
 
@@ -186,6 +203,7 @@ class _Emitter:
         state = self.groups[group]
         slot = state.slots[state.next_slot]
         state.next_slot += 1
+        state.credit_bytes -= slot.piece.bytes
         state.loaded.setdefault(slot.piece.name, []).append(slot)
         load = Load(
             ddr=slot.piece.source,

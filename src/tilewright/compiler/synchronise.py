@@ -1,8 +1,8 @@
 """Ordering between queues: from what each command reads and writes to semaphores.
 
 Commands arrive in one order that would be right if they ran one after another.  Two commands of
-different queues that touch the same bytes, one of them writing, must keep that order.  Vector clocks
-tell which of these orders already follow from others; the rest become waits.
+different queues that touch the same bytes, one of them writing, must keep that order.  Vector
+clocks tell which of these orders already follow from others; the rest become waits.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def synchronise(
     for index, draft in enumerate(drafts):
         queue = semaphore_of(draft.group, type(draft.instruction).ENGINE)
         waits.append(tracker.add(index, queue, draft.accesses))
-    counts = _signal_counts(drafts, waits, queues)
+    counts = _signal_counts(waits, queues)
     commands = []
     done = [0] * queues
     for draft, required in zip(drafts, waits, strict=True):
@@ -97,9 +97,7 @@ def synchronise(
     return tuple(commands), tracker.buffers()
 
 
-def _signal_counts(
-    drafts: Sequence[Draft], waits: Sequence[dict[int, int]], queues: int
-) -> list[dict[int, int]]:
+def _signal_counts(waits: Sequence[dict[int, int]], queues: int) -> list[dict[int, int]]:
     """For each queue: command number -> semaphore value, for the commands that are waited for."""
     awaited: list[set[int]] = [set() for _ in range(queues)]
     for required in waits:

@@ -108,27 +108,36 @@ def _tiling(problem: TilingProblem, axes: list[Split], counts: Sequence[int]) ->
             for s in spans
         ]
     op = operator_of(problem.node)
+    streams = any(problem.streamed) or problem.output_streamed
+    slots = 2 if streams and len(regions) > 1 else 1
+    if not _fits(problem, regions[len(regions) // 2], slots):
+        return None
     if any(constant_bytes(op, r) > problem.constant_room for r in reversed(regions)):
         return None
-    streams = any(problem.streamed) or problem.output_streamed
     if not streams:
         return Tiling(tuple(regions), (0,) * len(problem.inputs), 0, 1, 0)
-    input_bytes = [0] * len(problem.inputs)
-    output_bytes, traffic = 0, 0
-    for region in regions:
-        needs = op.needs(region, problem.inputs, problem.output)
-        for i, (need, tensor) in enumerate(zip(needs, problem.inputs, strict=True)):
-            if problem.streamed[i]:
-                size = box_bytes(need, tensor)
-                input_bytes[i] = max(input_bytes[i], size)
-                traffic += size
-        if problem.output_streamed:
-            size = box_bytes(region, problem.output)
-            output_bytes = max(output_bytes, size)
-            traffic += size
-    slots = 2 if len(regions) > 1 else 1
+    parts = [_slot_sizes(problem, region) for region in regions]
+    *input_bytes, output_bytes = (max(column) for column in zip(*parts, strict=True))
+    traffic = sum(map(sum, parts))
     tiling = Tiling(tuple(regions), tuple(input_bytes), output_bytes, slots, traffic)
     return tiling if tiling.scratch_bytes <= problem.room else None
+
+
+def _fits(problem: TilingProblem, region: Region, slots: int) -> bool:
+    """Does one tile fit?  A quick test before every tile is looked at."""
+    constants = constant_bytes(operator_of(problem.node), region)
+    scratch = slots * sum(_slot_sizes(problem, region))
+    return constants <= problem.constant_room and scratch <= problem.room
+
+
+def _slot_sizes(problem: TilingProblem, region: Region) -> list[int]:
+    """Bytes that pass through slots for one tile: of each input, then of the output."""
+    needs = operator_of(problem.node).needs(region, problem.inputs, problem.output)
+    sizes = [
+        box_bytes(need, tensor) if streams else 0
+        for need, tensor, streams in zip(needs, problem.inputs, problem.streamed, strict=True)
+    ]
+    return [*sizes, box_bytes(region, problem.output) if problem.output_streamed else 0]
 
 
 def _cost(problem: TilingProblem, tiling: Tiling) -> float:

@@ -1,8 +1,8 @@
 """Which nodes of a model run on the NPU, and how they group into islands.
 
 Nodes are ordered by phase: even phases run on the NPU, odd ones on the CPU, and a node's phase is
-the smallest that lies behind everything it reads.  Each even phase is one island, so islands and CPU
-nodes never wait for each other in a circle.
+the smallest that lies behind everything it reads.  Each even phase is one island, so islands and
+CPU nodes never wait for each other in a circle.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ into SRAM, and asks `emit` for the instructions.
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -42,7 +43,7 @@ def region_shape(region: Region) -> tuple[int, ...]:
 
 
 def region_elements(region: Region) -> int:
-    return int(np.prod(region_shape(region), dtype=np.int64))
+    return math.prod(s.size for s in region)
 
 
 class Split(NamedTuple):
