@@ -52,7 +52,7 @@ def mcnemar(only_first: int, only_second: int) -> float:
         return 1.0
     k = min(only_first, only_second)
     tail = sum(math.comb(n, i) for i in range(k + 1)) / 2**n
-    return min(1.0, 2 * tail)
+    return float(min(1.0, 2 * tail))
 
 
 class NoiseRatio:

@@ -114,7 +114,8 @@ class Report:
         passes: import pass -> places changed.
         calibration: how ranges were found: samples, observer, preprocessing in words.
         artifacts: file name -> SHA-256.
-        source: hash of the model and names of its data files.
+        source: hash of the model and of its data files.
+        findings: stage name -> what it found, for the next build.
     """
 
     tool: str
@@ -136,6 +137,7 @@ class Report:
     peak_mib: float
     artifacts: Mapping[str, str] = field(default_factory=dict)
     source: Mapping[str, Any] = field(default_factory=dict)
+    findings: Mapping[str, Any] = field(default_factory=dict)
     format: int = FORMAT
 
     def stage(self, name: str) -> Stage | None:

@@ -1,0 +1,3 @@
+"""One function per verb."""
+
+from __future__ import annotations

@@ -1,0 +1,420 @@
+"""The stages of a build, one function each: artifact in, artifact out, and what was found.
+
+Nothing here knows of caching or of the order of a whole build (`tilewright.api` does).
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.config import BuildConfig
+from tilewright.container import (
+    METADATA_PREFIX,
+    Artifact,
+    Container,
+    write_container,
+)
+from tilewright.data import InputDescription, SampleSet, explain, open_samples, pixels_to_table
+from tilewright.data.checks import CalibrationChecks, CalibrationWarning
+from tilewright.data.preprocess import image_form
+from tilewright.errors import ConfigError, ModelError
+from tilewright.targets import Target
+
+if TYPE_CHECKING:
+    import onnx
+    import onnx_ir as ir
+
+    from tilewright.graph import Graph
+    from tilewright.importer import Imported
+    from tilewright.lowering import Lowered
+    from tilewright.program import Program
+    from tilewright.quantize import Quantized
+
+Array = npt.NDArray[Any]
+Progress = Callable[[str, int, int], None]
+
+PREVIEW_SEED = 0
+
+
+# Inputs
+
+
+def describe_inputs(
+    ports: Sequence[tuple[str, tuple[int, ...], np.dtype[Any]]], config: BuildConfig
+) -> tuple[InputDescription, ...]:
+    """Each model input with its preprocessing.
+
+    Raises:
+        ConfigError: the configuration names an input that the model does not have.
+    """
+    names = [name for name, _, _ in ports]
+    for name in config.inputs:
+        if name not in names:
+            from tilewright.errors import nearest
+
+            raise ConfigError(
+                f"configuration: [inputs.{name}] names no input of the model",
+                fix=nearest(name, names),
+                code="TW-2112",
+            )
+    return tuple(
+        InputDescription(name, shape, dtype, config.input_spec(name))
+        for name, shape, dtype in ports
+    )
+
+
+def ports_of(model: ir.Model) -> list[tuple[str, tuple[int, ...], np.dtype[Any]]]:
+    """Name, static shape and type of every input of a canonical model."""
+    ports = []
+    for value in model.graph.inputs:
+        shape = value.shape
+        dtype = value.dtype
+        if shape is None or dtype is None or not shape.is_static():
+            raise ModelError(f"input {value.name!r} has no static shape", code="TW-1106")
+        ports.append((value.name or "", tuple(shape.numpy()), dtype.numpy()))
+    return ports
+
+
+def preprocessing_text(description: InputDescription) -> str:
+    """How samples become this input, in words; empty for inputs that take arrays as they are."""
+    return explain(description) if description.is_image else ""
+
+
+# Import
+
+
+def import_stage(
+    model: Path, shapes: Mapping[str, Sequence[int]], output: Path
+) -> tuple[Imported, dict[str, Any]]:
+    """Bring the model to canonical form and write it; outputs compared on a seeded sample."""
+    from tilewright.importer import compare_outputs, import_model, save
+
+    imported = import_model(model, input_shapes=shapes)
+    imported.model.metadata_props[METADATA_PREFIX + "source_sha256"] = imported.sha256
+    save(imported.model, output)
+    ports = ports_of(imported.model)
+    rng = np.random.default_rng(PREVIEW_SEED)
+    feeds = {name: _noise(rng, shape, dtype) for name, shape, dtype in ports}
+    errors = compare_outputs(imported.original, imported.model, feeds)
+    return imported, {
+        "passes": {p.name: p.changes for p in imported.passes},
+        "float_difference": {name: e.max_relative for name, e in errors.items()},
+        "quantized": imported.quantized,
+    }
+
+
+def _noise(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Standard normal values for float inputs, zeros for indices and masks."""
+    if np.issubdtype(dtype, np.floating):
+        return rng.standard_normal(shape).astype(dtype)
+    return np.zeros(shape, dtype)
+
+
+# Quantize
+
+
+class CalibrationFeeds:
+    """Samples as the quantizer reads them: several times, checked the first time."""
+
+    def __init__(self, samples: SampleSet) -> None:
+        self.samples = samples
+        self.checks = CalibrationChecks(samples.inputs)
+        self._passes = 0
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __iter__(self) -> Iterator[dict[str, Array]]:
+        first = self._passes == 0
+        self._passes += 1
+        for sample in self.samples:
+            if first:
+                self.checks.add(sample)
+            yield sample.feeds
+
+
+def open_calibration(config: BuildConfig, descriptions: Sequence[InputDescription]) -> SampleSet:
+    """The calibration samples.
+
+    Raises:
+        ConfigError: none are configured.
+        DataError: they cannot be read.
+    """
+    if config.calibration.data is None:
+        raise ConfigError(
+            "no calibration data",
+            fix="give --calib PICTURES, or --calib random:32 to test structure and speed",
+            code="TW-2113",
+        )
+    return open_samples(
+        config.calibration.data,
+        descriptions,
+        limit=config.calibration.samples,
+        seed=config.calibration.seed,
+    )
+
+
+def quantize_stage(
+    model: ir.Model,
+    samples: SampleSet,
+    config: BuildConfig,
+    target: Target,
+    output: Path,
+    progress: Progress,
+) -> tuple[Quantized, dict[str, Any]]:
+    """Calibrate, quantize, write the QDQ model."""
+    from tilewright.data.samples import MEANINGLESS
+    from tilewright.importer import save
+    from tilewright.quantize import quantize_model, resolve_scheme
+
+    scheme = resolve_scheme(target.numeric, config.quantization, config.calibration)
+    feeds = CalibrationFeeds(samples)
+    start = time.perf_counter()
+
+    def report(what: str, done: int, total: int | None) -> None:
+        progress(what, done, total or 0)
+
+    quantized = quantize_model(model, feeds, scheme, progress=report)
+    seconds = time.perf_counter() - start
+    save(quantized.model, output)
+    warnings = [*feeds.checks.warnings(), *quantized.report.warnings]
+    if samples.meaningless:
+        warnings.append(CalibrationWarning("random-samples", MEANINGLESS))
+    else:
+        warnings += _other_preprocessing(model, samples)
+    calibration = quantized.report.seconds.get("calibrate", seconds)
+    return quantized, {
+        "scheme": quantized.report.scheme,
+        "observer": config.calibration.observer,
+        "samples": quantized.report.samples,
+        "samples_per_second": quantized.report.samples / max(calibration, 1e-9),
+        "notes": list(quantized.report.notes),
+        "warnings": [{"code": w.code, "text": w.text} for w in _unique(warnings)],
+        "meaningless": samples.meaningless,
+    }
+
+
+def adopt_stage(optimized: Path, output: Path) -> dict[str, Any]:
+    """Take a model that another tool has quantized: its scales are used as they are."""
+    shutil.copyfile(optimized, output)
+    return {"scheme": "as in the model that was given", "warnings": [], "notes": []}
+
+
+def _unique(warnings: Sequence[CalibrationWarning]) -> list[CalibrationWarning]:
+    return list(dict.fromkeys(warnings))
+
+
+def _other_preprocessing(model: ir.Model, samples: SampleSet) -> list[CalibrationWarning]:
+    """Whether the model stands out more clearly under another usual preprocessing."""
+    from tilewright.data.variants import better_preprocessing
+
+    if len(samples.inputs) != 1:
+        return []
+    name = samples.inputs[0].name
+    pictures = [s.pixels[name] for s in samples if s.pixels and name in s.pixels]
+    if not pictures:
+        return []
+    run = float_runner(model)
+    found = better_preprocessing(pictures, samples.inputs[0], run)
+    return [] if found is None else [found]
+
+
+def float_runner(model: ir.Model | Path) -> Callable[[dict[str, Array]], dict[str, Array]]:
+    """A float model in onnxruntime with its optimisations: feeds by name -> outputs by name."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    content: str | bytes
+    if isinstance(model, Path):
+        content = str(model)
+    else:
+        import onnx_ir as ir
+
+        content = ir.serde.serialize_model(model).SerializeToString()
+    try:
+        session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime's classes derive from plain RuntimeError
+        raise ModelError(
+            f"onnxruntime cannot load the model: {str(error).splitlines()[0]}", code="TW-1120"
+        ) from error
+    names = [output.name for output in session.get_outputs()]
+
+    def run(feeds: dict[str, Array]) -> dict[str, Array]:
+        return dict(zip(names, session.run(names, feeds), strict=True))
+
+    return run
+
+
+# Compile
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A lowered model with a program for each island and mode.
+
+    Attributes:
+        programs: mode -> island name -> program.
+    """
+
+    lowered: Lowered
+    programs: Mapping[str, Mapping[str, Program]]
+
+    @property
+    def graphs(self) -> dict[str, Graph]:
+        return {island.name: island.graph for island in self.lowered.islands}
+
+
+def modes_of(config: BuildConfig, target: Target) -> tuple[str, ...]:
+    """The modes to compile for; a target without programs has none.
+
+    Raises:
+        ConfigError: a mode that the target does not have.
+    """
+    if not target.modes and "npu_modes" not in config.model_fields_set:
+        return ()
+    for mode in config.npu_modes:
+        target.mode_groups(mode)
+    return config.npu_modes
+
+
+def compile_stage(
+    model: ir.Model,
+    descriptions: Sequence[InputDescription],
+    target: Target,
+    modes: Sequence[str],
+    progress: Progress,
+) -> Compiled:
+    """Lower a QDQ model and compile every island for every mode.
+
+    Raises:
+        UnsupportedError: nothing of the model runs on the NPU.
+    """
+    from tilewright.compiler import compile_graph
+    from tilewright.lowering import lower
+
+    lowered = lower(model, _pixel_inputs(descriptions))
+    programs: dict[str, dict[str, Program]] = {}
+    total = len(modes) * len(lowered.islands)
+    for mode in modes:
+        programs[mode] = {}
+        for island in lowered.islands:
+            progress("compile", sum(map(len, programs.values())), total)
+            programs[mode][island.name] = compile_graph(island.graph, target, mode)
+    return Compiled(lowered, programs)
+
+
+def own_target_text(config: BuildConfig) -> str:
+    """The description of a chip of the user's own; empty for chips that come with Tilewright."""
+    own = config.target.endswith(".toml")
+    return Path(config.target).read_text("utf-8") if own else ""
+
+
+def describe_compiled(compiled: Compiled) -> dict[str, Any]:
+    """Where the nodes of the model went."""
+    sources = {
+        name for graph in compiled.graphs.values() for node in graph.nodes for name in node.source
+    }
+    return {
+        "nodes_npu": len(sources),
+        "nodes_cpu": [
+            {"name": c.name, "op": c.node.op_type, "reason": c.reason}
+            for c in compiled.lowered.cpu_nodes
+        ],
+    }
+
+
+def _pixel_inputs(descriptions: Sequence[InputDescription]) -> dict[str, Any]:
+    """Tables of the inputs whose preprocessing is built into the model."""
+    from tilewright.lowering import PixelInput
+
+    tables = {}
+    for d in descriptions:
+        if d.takes_pictures:
+            form = image_form(d)
+            order = (
+                tuple(reversed(range(3))) if form.color == "BGR" else tuple(range(form.channels))
+            )
+            tables[d.name] = PixelInput(pixels_to_table(d.spec, form.channels), order)
+    return tables
+
+
+def pack(
+    compiled: Compiled,
+    descriptions: Sequence[InputDescription],
+    target: Target,
+    output: Path,
+    *,
+    made_from: str = "",
+    target_text: str = "",
+) -> None:
+    """Write the compiled model.
+
+    Args:
+        made_from: hash of what it was made from.
+        target_text: the description of a chip of the user's own, so that the file stands alone.
+    """
+    import onnx_ir as ir
+
+    from tilewright import __version__, graphfile
+    from tilewright.program import encode
+
+    host = ir.serde.serialize_model(compiled.lowered.host)
+    _declare_pictures(host, compiled)
+    artifacts = tuple(
+        Artifact(
+            island.name,
+            graphfile.write(island.graph),
+            {m: encode(programs[island.name]) for m, programs in compiled.programs.items()},
+        )
+        for island in compiled.lowered.islands
+    )
+    metadata = {
+        "version": __version__,
+        "made_from": made_from,
+        "target": target.name,
+        "target_digest": target.digest,
+        "target_description": target_text,
+        "preprocessing": _preprocessing_json(descriptions),
+    }
+    write_container(Container(host, artifacts, metadata), output)
+
+
+def _declare_pictures(host: onnx.ModelProto, compiled: Compiled) -> None:
+    """An input with built-in preprocessing takes a u8 picture, NHWC."""
+    import onnx
+
+    borders = {
+        b.name: g.tensors[b.tensor].shape
+        for g in compiled.graphs.values()
+        for b in g.inputs
+        if b.pixel_table is not None
+    }
+    for value in host.graph.input:
+        if value.name in borders:
+            shape = borders[value.name]
+            value.CopyFrom(
+                onnx.helper.make_tensor_value_info(value.name, onnx.TensorProto.UINT8, shape)
+            )
+
+
+def _preprocessing_json(descriptions: Sequence[InputDescription]) -> str:
+    import json
+
+    specs = {
+        d.name: {
+            "shape": d.shape,
+            "dtype": d.dtype.name,
+            "spec": d.spec.model_dump(mode="json", exclude_none=True),
+        }
+        for d in descriptions
+    }
+    return json.dumps(specs, sort_keys=True)
