@@ -106,7 +106,8 @@ def _homes(
     requests: list[Request] = []
     for name, tensor in graph.tensors.items():
         if name in made and not made[name][1].inputs:
-            homes[name] = image.offsets[made[name][1].name, "value"]
+            (field,) = made[name][1].op.constants()
+            homes[name] = image.offsets[made[name][1].name, field]
         elif placement.in_ddr(graph, name):
             first = -1 if name in inputs else made[name][0]
             users = graph.consumers[name]

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tilewright.compiler.boxes import box_bytes, dense_strides, intersection
+from tilewright.compiler.boxes import box_bytes, dense_strides, intersection, with_span
 from tilewright.compiler.placement import Placement, slot_name
 from tilewright.compiler.ring import Piece, Slot, lay_out_ring
 from tilewright.compiler.shares import operator_of
 from tilewright.compiler.synchronise import DDR, Access, Draft, Storage
 from tilewright.graph import Graph, Node
-from tilewright.ops.protocol import Region, Tile, View, region_shape, strided_axes, whole
+from tilewright.ops.protocol import Region, Span, Tile, View, region_shape, strided_axes, whole
 from tilewright.program.constants import ConstantImage
 from tilewright.program.isa import Load, Store
 from tilewright.targets import Target
@@ -303,33 +303,40 @@ class _Emitter:
             home_place.access(box, writes=not loads),
             place.access(box, writes=loads),
         )
-        for part in _four_axes(box, home, view):
-            item = view.type.dtype.bytes
-            shape, (ddr, sram) = strided_axes(
-                (*region_shape(part), item), [(*home.strides, 1), (*view.strides, 1)], 4
-            )
+        for part, outer, run, (ddr, sram) in _runs(box, home, view):
             command = kind(
                 ddr=home.origin(part),
                 sram=view.origin(part),
-                shape=shape,
-                ddr_strides=ddr[:3],
-                sram_strides=sram[:3],
+                shape=(*outer, run),
+                ddr_strides=ddr,
+                sram_strides=sram,
             )
             self.drafts.append(Draft(group, command, accesses, index, first=False))
 
 
-def _four_axes(box: Region, home: View, view: View) -> Iterable[Region]:
-    """The box itself, or its slices along the outermost axis when it has too many strided axes."""
+def _runs(
+    box: Region, home: View, view: View
+) -> Iterable[tuple[Region, tuple[int, ...], int, list[tuple[int, ...]]]]:
+    """A box as transfers of at most three strided axes of contiguous runs.
+
+    Yields:
+        the part of the box, extents of three outer axes, bytes of a run, the outer axes' strides
+        in DDR and in SRAM.
+    """
+    shape = region_shape(box)
+    run, inner = home.type.dtype.bytes, len(shape)
+    while inner and (
+        shape[inner - 1] == 1 or home.strides[inner - 1] == view.strides[inner - 1] == run
+    ):
+        run *= shape[inner - 1]
+        inner -= 1
     try:
-        strided_axes(
-            (*region_shape(box), home.type.dtype.bytes),
-            [(*home.strides, 1), (*view.strides, 1)],
-            4,
+        outer, strides = strided_axes(
+            shape[:inner], [home.strides[:inner], view.strides[:inner]], 3
         )
     except ValueError:
-        axis = next(a for a, s in enumerate(box) if s.size > 1)
+        axis = next(a for a, n in enumerate(shape) if n > 1)
         for at in range(box[axis].start, box[axis].stop):
-            span = type(box[axis])(at, at + 1)
-            yield from _four_axes((*box[:axis], span, *box[axis + 1 :]), home, view)
+            yield from _runs(with_span(box, axis, Span(at, at + 1)), home, view)
         return
-    yield box
+    yield box, outer, run, strides

@@ -35,10 +35,11 @@ def _bug(text: str) -> CompileError:
 
 def _buffers_in_range(program: Program, target: Target) -> None:
     for buffer in program.buffers:
-        limit = program.ddr_bytes if buffer.group < 0 else program.sram_bytes
+        in_ddr = buffer.group < 0
+        limit = program.ddr_bytes if in_ddr else program.sram_bytes
         if buffer.address < 0 or buffer.address + buffer.bytes > limit:
             raise _bug(f"buffer {buffer.name} ends at {buffer.address + buffer.bytes} of {limit}")
-        if buffer.address % target.alignment:
+        if not in_ddr and buffer.address % target.alignment:
             raise _bug(f"buffer {buffer.name} lies at {buffer.address}, not aligned")
 
 

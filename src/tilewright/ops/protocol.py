@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
 
 from tilewright.graph import Operator, TensorType
 from tilewright.program.isa import Instruction
