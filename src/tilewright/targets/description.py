@@ -155,7 +155,7 @@ class Target:
         """
         if mode not in self.modes:
             known = nearest(mode, self.modes) if self.modes else "it runs no program"
-            raise ConfigError(f"target {self.name} has no mode {mode!r}", fix=known, code="TW-2012")
+            raise ConfigError(f"target {self.name} has no mode {mode!r}", fix=known, code="TW-2022")
         return self.modes[mode]
 
     def seconds(self, cycles: float) -> float:

@@ -85,7 +85,7 @@ def load_target(name: str | Path) -> Target:
         raise ConfigError(
             f"there is no target {str(name)!r}",
             fix=nearest(str(name), target_names()),
-            code="TW-2010",
+            code="TW-2020",
         )
     return _load_builtin(str(name))
 
@@ -104,7 +104,7 @@ def _load_file(path: Path) -> Target:
         raise ConfigError(
             f"cannot read the target description {path}: {reason}",
             fix="give a target's name or a TOML file",
-            code="TW-2010",
+            code="TW-2020",
         ) from None
     return parse_target(text, str(path))
 
@@ -118,7 +118,7 @@ def parse_target(text: str, where: str) -> Target:
     try:
         tree = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{where} is not TOML: {error}", code="TW-2011") from None
+        raise ConfigError(f"{where} is not TOML: {error}", code="TW-2021") from None
     return _Reader(where).target(tree)
 
 
@@ -241,7 +241,7 @@ class _Reader:
                 self.fail(prefix + key, f"is not a key; {nearest(key, known)}")
 
     def fail(self, key: str, reason: str) -> NoReturn:
-        raise ConfigError(f"{self.where}: {key} {reason}", code="TW-2011")
+        raise ConfigError(f"{self.where}: {key} {reason}", code="TW-2021")
 
 
 _PROSE = ("name", "title", "vendor")
