@@ -83,5 +83,8 @@ class EnvironmentFault(TilewrightError):
 def nearest(word: str, known: Iterable[str]) -> str:
     """The clause ``did you mean 'x'?`` for a misspelt name, or the list of known names."""
     names = sorted(known)
-    close = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
-    return f"did you mean {close[0]!r}?" if close else f"choose one of {', '.join(names)}"
+    folded = {name.casefold(): name for name in reversed(names)}
+    close = difflib.get_close_matches(word.casefold(), folded, n=1, cutoff=0.5)
+    if close:
+        return f"did you mean {folded[close[0]]!r}?"
+    return f"choose one of {', '.join(names)}"

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,7 +49,7 @@ def test_even_spans_cover_the_extent_at_multiples_of_the_step(
 ) -> None:
     spans = even_spans(extent, parts, step)
     assert spans[0].start == 0 and spans[-1].stop == extent
-    assert all(a.stop == b.start for a, b in zip(spans, spans[1:], strict=False))
+    assert all(a.stop == b.start for a, b in itertools.pairwise(spans))
     assert all(s.start % step == 0 and s.size > 0 for s in spans)
     assert len(spans) <= parts
     units = [-(-s.size // step) for s in spans]

@@ -89,7 +89,9 @@ def test_conflicting_commands_keep_their_order_whatever_runs_first(
 
 def test_independent_commands_do_not_wait() -> None:
     other = Storage(0, "c", 400, 10)
-    commands, _ = synchronise([draft(LOAD, Access(A, None, True)), draft(FILL, Access(other, None, True))], 1)
+    commands, _ = synchronise(
+        [draft(LOAD, Access(A, None, True)), draft(FILL, Access(other, None, True))], 1
+    )
     assert all(not c.waits and not c.signals for c in commands)
 
 

@@ -17,8 +17,8 @@ from tilewright.program import constants
 from tilewright.program.program import Port, Program
 from tilewright.targets import Target
 
-RING_SHARES = (0.5, 0.25)
-"""Parts of SRAM that the ring of constants is tried with."""
+RING_SHARES = (0.5, 0.25, 0.0)
+"""Parts of SRAM that the ring of constants is tried with; it is never smaller than it must be."""
 
 
 def compile_graph(graph: Graph, target: Target, mode: str) -> Program:
@@ -59,17 +59,25 @@ def _placements(graph: Graph, target: Target, shares: Shares) -> Iterator[Placem
             fix="choose a target with more SRAM",
             code="TW-3202",
         )
-    tried: set[int] = set()
-    for share in RING_SHARES:
-        size = min(target.weight_window_bytes, int(target.sram_bytes * share))
-        size = _align(max(least, size), target.alignment)
-        if size in tried:
+    sizes = [
+        _align(
+            max(least, min(target.weight_window_bytes, int(target.sram_bytes * share))),
+            target.alignment,
+        )
+        for share in RING_SHARES
+    ]
+    refusals: list[CompileError] = []
+    for size in dict.fromkeys(sizes):
+        try:
+            placement = place(graph, target, shares, size)
+        except CompileError as error:
+            refusals.append(error)
             continue
-        tried.add(size)
-        placement = place(graph, target, shares, size)
         yield placement
         if not placement.gave_up:
             return
+    if len(refusals) == len(set(sizes)):
+        raise refusals[-1]
 
 
 def _assemble(

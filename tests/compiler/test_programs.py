@@ -1,0 +1,53 @@
+"""Whole programs on the machine: the same bits as the reference, however small the SRAM."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from random_graphs import random_graph
+
+from tilewright import graph as integer
+from tilewright.compiler import compile_graph
+from tilewright.errors import CompileError, ConfigError
+from tilewright.machine.machine import Machine
+from tilewright.program import constants
+from tilewright.reference import execute_codes
+from tilewright.targets import Target, load_target
+
+
+def small_target(sram_bytes: int) -> Target:
+    return replace(load_target("ax650n"), sram_bytes=sram_bytes, weight_window_bytes=sram_bytes)
+
+
+@pytest.mark.parametrize("sram_bytes", [1 << 20, 12 << 10, 8 << 10])
+@pytest.mark.parametrize("seed", range(30))
+def test_programs_give_the_bits_of_the_reference(seed: int, sram_bytes: int) -> None:
+    graph = random_graph(seed)
+    integer.verify(graph)
+    target = small_target(sram_bytes)
+    rng = np.random.default_rng(seed)
+    x = rng.integers(0, 256, graph.tensors["x"].shape).astype(np.uint8)
+    expected = execute_codes(graph, {"x": x})
+    image = constants.lay_out(graph).tobytes()
+    for mode in ("NPU1", "NPU3"):
+        program = compile_graph(graph, target, mode)
+        result = Machine(program, target, image).run({"x": x})
+        for border in graph.outputs:
+            assert np.array_equal(result.outputs[border.tensor], expected[border.tensor].ravel())
+
+
+def test_a_program_is_the_same_every_time() -> None:
+    graph, target = random_graph(3), small_target(12 << 10)
+    assert compile_graph(graph, target, "NPU3") == compile_graph(graph, target, "NPU3")
+
+
+def test_what_cannot_fit_is_refused_with_the_operators_name() -> None:
+    with pytest.raises(CompileError, match="node"):
+        compile_graph(random_graph(1), small_target(1 << 10), "NPU1")
+
+
+def test_an_unknown_mode_is_refused_with_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'NPU3'"):
+        compile_graph(random_graph(1), small_target(1 << 20), "npu3")
