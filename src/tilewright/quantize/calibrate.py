@@ -40,13 +40,13 @@ class Calibration:
     Args:
         samples: how many.
         statistics: value name -> ranges, and a histogram where one was asked for.
-        means: output name of a product's node -> [C] mean over samples and positions.
+        means: output name of a product's node -> float32 [samples, C] mean over positions.
         channel_tops: value name of [N, C, H, W] -> [C] largest magnitude over all samples.
     """
 
     samples: int
     statistics: dict[str, TensorStatistics]
-    means: dict[str, FloatArray]
+    means: dict[str, Array]
     channel_tops: dict[str, FloatArray]
 
 
@@ -124,8 +124,7 @@ class _Collector:
         self.lows: list[list[float]] = []
         self.highs: list[list[float]] = []
         self.tops: dict[str, FloatArray] = {}
-        self.sums: dict[str, FloatArray] = {}
-        self.products = [p.output for p in products]
+        self.means: dict[str, list[Array]] = {p.output: [] for p in products}
 
     def add(self, found: dict[str, Array]) -> None:
         self.count += 1
@@ -141,17 +140,16 @@ class _Collector:
                 self.tops[name] = np.maximum(self.tops.get(name, best), best)
         self.lows.append(lows)
         self.highs.append(highs)
-        for name in self.products:
-            mean = found[MEAN + name].astype(np.float64)
-            mean = mean.reshape(mean.shape[0], -1).mean(axis=0) if mean.ndim > 1 else mean
-            self.sums[name] = self.sums.get(name, np.zeros_like(mean)) + mean
+        for name, means in self.means.items():
+            mean = found[MEAN + name]
+            means.append(mean.reshape(mean.shape[0], -1).mean(axis=0) if mean.ndim > 1 else mean)
 
     def result(self) -> Calibration:
         lows, highs = np.array(self.lows), np.array(self.highs)
         statistics = {
             name: TensorStatistics(lows[:, i], highs[:, i]) for i, name in enumerate(self.names)
         }
-        means = {name: total / self.count for name, total in self.sums.items()}
+        means = {name: np.stack(rows) for name, rows in self.means.items()}
         return Calibration(self.count, statistics, means, self.tops)
 
 

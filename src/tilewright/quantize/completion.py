@@ -1,9 +1,9 @@
 """Encodings that a QDQ file leaves open.
 
 Movement passes encodings forwards, a Concat where its inputs agree; a FIXED function gives its own;
-a value read by movement alone takes the encoding behind it.  A network output that a product makes and that nobody quantized (NNCF
-leaves it float) gets s16 with the scale `bound / 32767`, where `bound` is the largest |value| that
-the weights allow for any input codes: no result can saturate.
+a value read by movement alone takes the encoding behind it.  A network output that a product makes
+and that nobody quantized (NNCF leaves it float) gets s16 with the scale `bound / 32767`, where
+`bound` is the largest |value| that the weights allow for any input codes: no result can saturate.
 """
 
 from __future__ import annotations

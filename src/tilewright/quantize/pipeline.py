@@ -13,6 +13,7 @@ import onnx_ir as ir
 from tilewright.errors import UnsupportedError
 from tilewright.graph import Encoding
 from tilewright.ops.pattern import FloatGraph, Site
+from tilewright.quantize.bias_correction import correct_biases, with_zero_biases
 from tilewright.quantize.calibrate import Progress, calibrate, calibration_warnings
 from tilewright.quantize.encodings import assign_encodings, observed_values
 from tilewright.quantize.observers import OBSERVERS, TensorStatistics
@@ -81,9 +82,18 @@ def quantize_model(
         encodings = assign_encodings(partition, ranges, scheme, graph)
         products = quantize_products(partition, encodings, scheme, graph)
     notes += _raised(products)
-    corrections: dict[str, float] = {}
+    changes: dict[str, float] = {}
+    metadata = _metadata(scheme, calibration.samples)
+    probes = [p for p in probes if p.site.name in products]
+    if probes:
+        with clock.stage("correct"):
+            numbers = Quantization(encodings, with_zero_biases(products, probes, encodings))
+            draft = write_qdq(model, partition, numbers, metadata)
+            found = correct_biases(draft, samples, probes, calibration.means, numbers, progress)
+            products, changes = found.products, found.changes
+        if found.samples < calibration.samples:
+            notes.append(f"bias correction used {found.samples} samples: more need too much memory")
     with clock.stage("write"):
-        metadata = _metadata(scheme, calibration.samples)
         quantized = write_qdq(model, partition, Quantization(encodings, products), metadata)
     report = QuantizationReport(
         scheme.text(),
@@ -93,7 +103,7 @@ def quantize_model(
         ranges,
         encodings,
         tuple(CpuRow(n.name or "", n.op_type, reason) for n, reason in partition.cpu),
-        corrections,
+        changes,
         clock.seconds,
     )
     return Quantized(quantized, report)

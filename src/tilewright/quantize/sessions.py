@@ -29,15 +29,15 @@ R = TypeVar("R")
 class Session:
     """A model in onnxruntime; `run` may be called from several threads."""
 
-    def __init__(self, model: ir.Model) -> None:
+    def __init__(self, model: ir.Model | bytes) -> None:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
         options.log_severity_level = 3
         providers = ["CPUExecutionProvider"]
-        if _constant_bytes(model) < LARGEST_PROTOBUF:
-            data = ir.to_proto(model).SerializeToString()
+        if isinstance(model, bytes) or _constant_bytes(model) < LARGEST_PROTOBUF:
+            data = model if isinstance(model, bytes) else ir.to_proto(model).SerializeToString()
             self._session = onnxruntime.InferenceSession(data, options, providers=providers)
         else:
             with tempfile.TemporaryDirectory() as folder:
