@@ -4,37 +4,55 @@
 
 #include "product.h"
 
+/* Channels [first, first + count) by one set of kernels. */
+typedef struct tw_depthwise_part {
+    const tw_depthwise_set *set;
+    int64_t first;
+    int64_t count;
+    unsigned char *weights;
+} tw_depthwise_part;
+
 typedef struct tw_depthwise_state {
     tw_product product;
-    const tw_depthwise_set *set; /* NULL: the plain loops of `rows` */
+    tw_depthwise_part parts[2];
+    int32_t part_count; /* 0: the plain loops of `rows` */
+    int32_t x_bytes;
     const tw_rows *rows;
     int64_t item_rows, items_of_image;
     int64_t band_rows, band_columns;
     int64_t pixel_bytes;
-    unsigned char *weights;
+    int16_t *weights;                            /* of the plain loops: [tap, channel] */
     size_t pointers_offset, accumulators_offset; /* in scratch */
 } tw_depthwise_state;
 
-static const tw_depthwise_set *choose_set(const tw_prepare *prepare, const tw_product *product) {
+static void choose_parts(const tw_prepare *prepare, tw_depthwise_state *state) {
 #if defined(TW_X86_64)
-    const bool bytes = product->weight_low >= -128 && product->weight_high <= 127;
-    if (!product->plain_tail) {
-        return NULL;
+    const tw_product *p = &state->product;
+    const tw_isa isa = prepare->model->isa;
+    const bool bytes = p->weight_low >= -128 && p->weight_high <= 127;
+    const int64_t channels = p->out_channels;
+    if (!p->plain_tail || isa < TW_AVX2) {
+        return;
     }
-    if (prepare->model->isa == TW_AVX512VNNI && bytes) {
-        return &tw_depthwise_avx512vnni;
-    }
-    if (prepare->model->isa == TW_AVXVNNI && bytes) {
-        return &tw_depthwise_avxvnni;
-    }
-    if (prepare->model->isa >= TW_AVX2) {
-        return &tw_depthwise_avx2;
+    state->part_count = 1;
+    if (isa == TW_AVX512VNNI && bytes) {
+        /* A last block that is half empty is left to half vectors. */
+        const int64_t rest = channels % tw_depthwise_avx512vnni.block;
+        const int64_t whole =
+            rest <= tw_depthwise_half_avx512vnni.block ? channels - rest : channels;
+        state->parts[0] = (tw_depthwise_part){&tw_depthwise_avx512vnni, 0, whole, NULL};
+        state->parts[1] =
+            (tw_depthwise_part){&tw_depthwise_half_avx512vnni, whole, channels - whole, NULL};
+        state->part_count = 2;
+    } else if (isa == TW_AVXVNNI && bytes) {
+        state->parts[0] = (tw_depthwise_part){&tw_depthwise_avxvnni, 0, channels, NULL};
+    } else {
+        state->parts[0] = (tw_depthwise_part){&tw_depthwise_avx2, 0, channels, NULL};
     }
 #else
     (void)prepare;
-    (void)product;
+    (void)state;
 #endif
-    return NULL;
 }
 
 static int64_t folded_bias(const tw_product *product, int64_t channel, int32_t x_bytes) {
@@ -65,9 +83,8 @@ static void put_weight(unsigned char *y, const tw_product *p, int64_t channel, i
 }
 
 /* One block: weights [kernel column, row group, vector, lane, row of the group], then the tail. */
-static size_t pack_block(const tw_depthwise_state *state, int64_t first, unsigned char *memory) {
-    const tw_product *p = &state->product;
-    const tw_depthwise_set *set = state->set;
+static size_t pack_block(const tw_product *p, const tw_depthwise_set *set, int64_t first,
+                         unsigned char *memory) {
     const int32_t vectors = set->block / set->lanes;
     const int64_t groups = (p->kernel[0] + set->group - 1) / set->group;
     int64_t channels[64], biases[64];
@@ -101,33 +118,42 @@ static size_t pack_block(const tw_depthwise_state *state, int64_t first, unsigne
     return (size_t)(y - memory) + tw_tail_bytes(set->lanes, vectors);
 }
 
-static tw_status pack(tw_prepare *prepare, tw_depthwise_state *state) {
-    const tw_product *p = &state->product;
-    const tw_depthwise_set *set = state->set;
-    const int64_t taps = p->kernel[0] * p->kernel[1];
-    if (set == NULL) { /* [tap, channel] */
-        int16_t *weights = tw_pool_allocate(&prepare->model->pool,
-                                            (size_t)(taps * p->out_channels) * sizeof(int16_t));
-        if (weights == NULL) {
-            return TW_ERROR_MEMORY;
-        }
-        for (int64_t i = 0; i < taps * p->out_channels; ++i) {
-            weights[i % taps * p->out_channels + i / taps] = (int16_t)tw_weight(p, i);
-        }
-        state->weights = (unsigned char *)weights;
-        return TW_OK;
-    }
+static tw_status pack_part(tw_prepare *prepare, const tw_product *p, tw_depthwise_part *part) {
+    const tw_depthwise_set *set = part->set;
     const int64_t groups = (p->kernel[0] + set->group - 1) / set->group;
     const size_t block = (size_t)(p->kernel[1] * groups * set->block * set->group * set->x_bytes) +
                          tw_tail_bytes(set->lanes, set->block / set->lanes);
-    const int64_t blocks = (p->out_channels + set->block - 1) / set->block;
-    state->weights = tw_pool_allocate(&prepare->model->pool, (size_t)blocks * block);
+    const int64_t blocks = (part->count + set->block - 1) / set->block;
+    part->weights = tw_pool_allocate(&prepare->model->pool, (size_t)blocks * block);
+    if (part->weights == NULL) {
+        return TW_ERROR_MEMORY;
+    }
+    unsigned char *at = part->weights;
+    for (int64_t b = 0; b < blocks; ++b) {
+        at += pack_block(p, set, part->first + b * set->block, at);
+    }
+    return TW_OK;
+}
+
+static tw_status pack(tw_prepare *prepare, tw_depthwise_state *state) {
+    const tw_product *p = &state->product;
+    const int64_t taps = p->kernel[0] * p->kernel[1];
+    for (int32_t i = 0; i < state->part_count; ++i) {
+        tw_status status = pack_part(prepare, p, &state->parts[i]);
+        if (status != TW_OK) {
+            return status;
+        }
+    }
+    if (state->part_count > 0) {
+        return TW_OK;
+    }
+    state->weights =
+        tw_pool_allocate(&prepare->model->pool, (size_t)(taps * p->out_channels) * sizeof(int16_t));
     if (state->weights == NULL) {
         return TW_ERROR_MEMORY;
     }
-    unsigned char *at = state->weights;
-    for (int64_t b = 0; b < blocks; ++b) {
-        at += pack_block(state, b * set->block, at);
+    for (int64_t i = 0; i < taps * p->out_channels; ++i) {
+        state->weights[i % taps * p->out_channels + i / taps] = (int16_t)tw_weight(p, i);
     }
     return TW_OK;
 }
@@ -138,7 +164,7 @@ static void plain_row(const tw_depthwise_state *state, const unsigned char *cons
     const tw_product *p = &state->product;
     const tw_tail tail = {p->channels,    p->table,  p->pre_shift, p->table_multiplier,
                           p->table_shift, p->y_zero, p->y_type};
-    const int16_t *weights = (const int16_t *)(const void *)state->weights;
+    const int16_t *weights = state->weights;
     const int64_t n = p->out_channels;
     int64_t *acc64 = accumulators;
     int32_t *acc32 = accumulators;
@@ -172,32 +198,46 @@ static void plain_row(const tw_depthwise_state *state, const unsigned char *cons
     }
 }
 
+static void run_part(const tw_depthwise_state *state, const tw_depthwise_part *part,
+                     const unsigned char **x, const unsigned char *band, int64_t r,
+                     unsigned char *y) {
+    const tw_product *p = &state->product;
+    const int64_t row_bytes = state->band_columns * state->pixel_bytes;
+    for (int64_t u = 0; u < p->kernel[0]; ++u) {
+        x[u] = band + (r * p->stride[0] + u * p->dilation[0]) * row_bytes +
+               part->first * state->x_bytes;
+    }
+    const tw_depthwise_row row = {
+        .x = x,
+        .y = y + part->first,
+        .pixel_bytes = state->pixel_bytes,
+        .y_stride = p->out_channels,
+        .columns = p->out_columns,
+        .channels = part->count,
+        .kernel = {(int32_t)p->kernel[0], (int32_t)p->kernel[1]},
+        .stride = (int32_t)p->stride[1],
+        .dilation = (int32_t)p->dilation[1],
+        .weights = part->weights,
+    };
+    part->set->row(&row);
+}
+
 static void run_rows(const tw_depthwise_state *state, unsigned char *scratch, unsigned char *y,
                      int64_t rows) {
     const tw_product *p = &state->product;
     const unsigned char **x = (const unsigned char **)(void *)(scratch + state->pointers_offset);
     const int64_t row_bytes = state->band_columns * state->pixel_bytes;
     const size_t y_row = (size_t)(p->out_columns * p->out_channels) * tw_dtype_bytes(p->y_type);
-    for (int64_t r = 0; r < rows; ++r) {
-        for (int64_t u = 0; u < p->kernel[0]; ++u) {
-            x[u] = scratch + (r * p->stride[0] + u * p->dilation[0]) * row_bytes;
+    for (int64_t r = 0; r < rows; ++r, y += y_row) {
+        for (int32_t i = 0; i < state->part_count; ++i) {
+            run_part(state, &state->parts[i], x, scratch, r, y);
         }
-        if (state->set == NULL) {
-            plain_row(state, x, y + (size_t)r * y_row, scratch + state->accumulators_offset);
-            continue;
+        if (state->part_count == 0) {
+            for (int64_t u = 0; u < p->kernel[0]; ++u) {
+                x[u] = scratch + (r * p->stride[0] + u * p->dilation[0]) * row_bytes;
+            }
+            plain_row(state, x, y, scratch + state->accumulators_offset);
         }
-        const tw_depthwise_row row = {
-            .x = x,
-            .y = y + (size_t)r * y_row,
-            .pixel_bytes = state->pixel_bytes,
-            .columns = p->out_columns,
-            .channels = p->out_channels,
-            .kernel = {(int32_t)p->kernel[0], (int32_t)p->kernel[1]},
-            .stride = (int32_t)p->stride[1],
-            .dilation = (int32_t)p->dilation[1],
-            .weights = state->weights,
-        };
-        state->set->row(&row);
     }
 }
 
@@ -223,7 +263,7 @@ static void run_depthwise(const tw_step *step, const tw_call *call, int64_t begi
             .columns = state->band_columns,
             .x_type = p->x_type,
             .x_zero = p->x_zero,
-            .x_bytes = state->set == NULL ? 2 : state->set->x_bytes,
+            .x_bytes = state->x_bytes,
             .band = call->scratch,
         };
         tw_fill_band(&band);
@@ -252,9 +292,10 @@ tw_status tw_plan_depthwise(tw_prepare *prepare, const tw_product *product) {
     }
     const tw_product *p = product;
     state->product = *product;
-    state->set = choose_set(prepare, p);
+    choose_parts(prepare, state);
+    state->x_bytes = state->part_count == 0 ? 2 : state->parts[0].set->x_bytes;
     state->rows = prepare->rows;
-    state->pixel_bytes = p->in_channels * (state->set == NULL ? 2 : state->set->x_bytes);
+    state->pixel_bytes = p->in_channels * state->x_bytes;
     state->band_columns =
         (p->out_columns - 1) * p->stride[1] + (p->kernel[1] - 1) * p->dilation[1] + 1;
     tw_status status = pack(prepare, state);

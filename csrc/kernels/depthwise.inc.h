@@ -60,7 +60,7 @@ depthwise_pixels(const tw_depthwise_row *row, const unsigned char *weights, int6
         for (int v = 0; v < BLOCK_VECTORS; ++v) {
             codes[v] = requantize(acc[p][v], tail + v * VECTOR_BYTES, tap);
         }
-        store_block(row->y + (first + p) * row->channels + channel, codes, tail + 8 * tap, columns);
+        store_block(row->y + (first + p) * row->y_stride + channel, codes, tail + 6 * tap, columns);
     }
 }
 

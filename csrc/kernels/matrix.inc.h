@@ -54,7 +54,7 @@ static inline __attribute__((always_inline)) void product_tile(const tw_tile *ti
         }
         return;
     }
-    const unsigned char *bounds = tile->tail + 8 * stride;
+    const unsigned char *bounds = tile->tail + 6 * stride;
 #pragma GCC unroll 8
     for (int m = 0; m < rows; ++m) {
         VECTOR codes[TW_TILE_VECTORS];

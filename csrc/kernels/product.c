@@ -30,6 +30,12 @@ static tw_status prove_bound(tw_prepare *prepare, tw_product *product) {
     const int64_t patch =
         product->kernel[0] * product->kernel[1] * product->in_channels / product->groups;
     const int64_t reach = tw_reach(tw_input(prepare, 0));
+    int64_t *bounds =
+        tw_pool_allocate(&prepare->model->pool, (size_t)product->out_channels * sizeof *bounds);
+    if (bounds == NULL) {
+        return TW_ERROR_MEMORY;
+    }
+    product->bounds = bounds;
     product->plain_tail = !product->wide && product->table == NULL && product->y_type != TW_S16 &&
                           product->pre_shift == 0;
     for (int64_t o = 0; o < product->out_channels; ++o) {
@@ -47,9 +53,11 @@ static tw_status prove_bound(tw_prepare *prepare, tw_product *product) {
         if (bound >= limit || (bound >> product->pre_shift) >= (INT64_C(1) << 38)) {
             return tw_refuse(prepare, "an accumulator may overflow");
         }
+        bounds[o] = bound;
         if (product->plain_tail) {
-            const int64_t top = tw_r24(bound, channel->multiplier, channel->shift);
-            product->plain_tail = channel->multiplier >= 0 && top < (INT64_C(1) << 30);
+            tw_channel_record plain = *channel;
+            product->plain_tail = tw_fit_tail(&plain, bound) &&
+                                  tw_r24(bound, plain.multiplier, plain.shift) < (INT64_C(1) << 30);
         }
     }
     return TW_OK;

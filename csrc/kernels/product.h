@@ -27,6 +27,7 @@ typedef struct tw_product {
     int64_t weight_low; /* smallest and largest weight less its zero point */
     int64_t weight_high;
     bool plain_tail; /* the vector epilogue is exact: 8-bit output, no table, results fit 32 bits */
+    const int64_t *bounds; /* of each channel's accumulator */
 } tw_product;
 
 /* A few pixels times one panel of output channels. */
@@ -61,8 +62,9 @@ typedef struct tw_depthwise_row {
     const unsigned char *const *x; /* band rows, one for each kernel row */
     unsigned char *y;
     int64_t pixel_bytes; /* of the band */
+    int64_t y_stride;    /* bytes from one output pixel to the next */
     int64_t columns;
-    int64_t channels;
+    int64_t channels; /* from those that `x` and `y` point to on */
     int32_t kernel[2];
     int32_t stride; /* columns, in pixels */
     int32_t dilation;
@@ -81,7 +83,8 @@ typedef struct tw_depthwise_set {
 
 extern const tw_matrix_set tw_matrix_portable32, tw_matrix_portable64;
 extern const tw_matrix_set tw_matrix_avx2, tw_matrix_avxvnni, tw_matrix_avx512vnni;
-extern const tw_depthwise_set tw_depthwise_avx2, tw_depthwise_avxvnni, tw_depthwise_avx512vnni;
+extern const tw_depthwise_set tw_depthwise_avx2, tw_depthwise_avxvnni, tw_depthwise_avx512vnni,
+    tw_depthwise_half_avx512vnni;
 
 /* Check types, weights and epilogue of `product`, and prove its accumulator. */
 tw_status tw_check_product(tw_prepare *prepare, tw_product *product, const tw_constant *channels,
@@ -96,10 +99,14 @@ tw_status tw_plan_depthwise(tw_prepare *prepare, const tw_product *product);
 int32_t tw_weight(const tw_product *product, int64_t index);
 int64_t tw_bias(const tw_channel_record *channel);
 
-/* The epilogue of one vector of channels, as `epilogue.inc.h` reads it. */
+/* The epilogue of vectors of channels, as `requantize` of the vector kernels reads it. */
 size_t tw_tail_bytes(int32_t lanes, int32_t vectors);
 void tw_pack_tail(unsigned char *tail, int32_t lanes, int32_t vectors, const tw_product *product,
                   const int64_t *channels, const int64_t *biases);
+
+/* Whether the vector epilogue is exact for a channel whose accumulator stays within `bound`; a
+ * rescale whose results are all zero is replaced by a plainer one. */
+bool tw_fit_tail(tw_channel_record *channel, int64_t bound);
 
 /* Copies input rows [first, first + rows) and columns [first_column, ...) of one image into a band,
  * padded with the code that counts as nothing. */

@@ -17,16 +17,14 @@ static inline VECTOR broadcast(const void *p) {
     return _mm512_set1_epi32(word);
 }
 
-/* R24 of 32-bit lanes plus `adjust`, modulo 2**32; see tail.c. */
+/* R24 of 32-bit lanes and the zero point; see tail.c. */
 static inline VECTOR requantize(VECTOR acc, const unsigned char *tail, ptrdiff_t stride) {
     VECTOR even = _mm512_mul_epi32(acc, load_vector(tail + stride));
     VECTOR odd = _mm512_mul_epi32(_mm512_srli_epi64(acc, 32), load_vector(tail + 2 * stride));
     even = _mm512_add_epi64(even, load_vector(tail + 3 * stride));
     odd = _mm512_add_epi64(odd, load_vector(tail + 4 * stride));
-    even = _mm512_srlv_epi64(even, load_vector(tail + 5 * stride));
-    odd = _mm512_srlv_epi64(odd, load_vector(tail + 6 * stride));
-    const VECTOR merged = _mm512_mask_shuffle_epi32(even, 0xAAAA, odd, _MM_PERM_CCAA);
-    return _mm512_add_epi32(merged, load_vector(tail + 7 * stride));
+    const VECTOR upper = _mm512_mask_shuffle_epi32(odd, 0x5555, even, _MM_PERM_DDBB);
+    return _mm512_srav_epi32(upper, load_vector(tail + 5 * stride));
 }
 
 static inline VECTOR clamp_bytes(VECTOR bytes, const unsigned char *bounds) {

@@ -48,12 +48,13 @@ void tw_fold_box(tw_box *box, int64_t block) {
             copy_axis(box, kept++, axis);
         }
     }
-    if (kept == 0) {
-        box->extent[0] = 1;
+    /* Rows are contiguous in the output: where they are not, a row is one element. */
+    if (kept == 0 || box->stride[0][kept - 1] != 1) {
+        box->extent[kept] = 1;
         for (int32_t i = 0; i < box->operands; ++i) {
-            box->stride[i][0] = 1;
+            box->stride[i][kept] = 1;
         }
-        kept = 1;
+        ++kept;
     }
     box->rank = kept;
     box->outer = 1;

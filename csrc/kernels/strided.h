@@ -25,7 +25,7 @@ void tw_broadcast_strides(const int64_t *shape, const int64_t *result, int32_t r
                           int64_t *strides);
 void tw_contiguous_strides(const int64_t *shape, int32_t rank, int64_t *strides);
 
-/* Merge axes and choose blocks; `strides` are those given in `box`. */
+/* Merge axes and choose blocks of the last, along which operand 0 is contiguous afterwards. */
 void tw_fold_box(tw_box *box, int64_t block);
 
 static inline int64_t tw_box_items(const tw_box *box) { return box->outer * box->blocks; }

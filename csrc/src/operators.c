@@ -27,6 +27,10 @@ static const tw_operator_entry entries[] = {
     {TW_OP_REDUCE, tw_prepare_reduce},
     {TW_OP_CONCAT, tw_prepare_concat},
     {TW_OP_SLICE, tw_prepare_slice},
+    {TW_OP_PAD, tw_prepare_pad},
+    {TW_OP_RESIZE, tw_prepare_resize},
+    {TW_OP_DEPTH_TO_SPACE, tw_prepare_depth_to_space},
+    {TW_OP_SPACE_TO_DEPTH, tw_prepare_space_to_depth},
 };
 
 tw_prepare_function *tw_find_prepare(uint32_t code) {

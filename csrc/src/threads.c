@@ -22,7 +22,8 @@ struct tw_threads {
     int64_t grain;
     atomic_llong next;
     atomic_uint generation;
-    atomic_int busy; /* threads that have not finished this generation */
+    atomic_bool open;  /* the job may be joined */
+    atomic_int active; /* threads that have joined, or are about to see that they may not */
     atomic_bool stop;
     atomic_int sleepers;
 };
@@ -69,14 +70,23 @@ static bool wait_for_job(tw_threads *threads, unsigned seen) {
     return !atomic_load(&threads->stop);
 }
 
+/* A thread that comes late, because the processor had other things to do, finds the job closed: the
+ * caller waits only for those that have begun. */
+static void join(tw_threads *threads, int32_t index) {
+    atomic_fetch_add(&threads->active, 1);
+    if (atomic_load(&threads->open)) {
+        work(threads, index);
+    }
+    atomic_fetch_sub(&threads->active, 1);
+}
+
 static void *thread_main(void *argument) {
     const tw_thread_start start = *(tw_thread_start *)argument;
     free(argument);
     unsigned seen = 0;
     while (wait_for_job(start.threads, seen)) {
         seen = atomic_load(&start.threads->generation);
-        work(start.threads, start.index);
-        atomic_fetch_sub(&start.threads->busy, 1);
+        join(start.threads, start.index);
     }
     return NULL;
 }
@@ -143,10 +153,11 @@ void tw_threads_run(tw_threads *threads, tw_job_function *function, void *job, i
     threads->items = items;
     threads->grain = grain;
     atomic_store(&threads->next, 0);
-    atomic_store(&threads->busy, threads->count - 1);
+    atomic_store(&threads->open, true);
     announce(threads);
     work(threads, 0);
-    for (int spins = 0; atomic_load(&threads->busy) > 0; ++spins) {
+    atomic_store(&threads->open, false);
+    for (int spins = 0; atomic_load(&threads->active) > 0; ++spins) {
         if (spins < SPINS) {
             pause_spin();
         } else {
