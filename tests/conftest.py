@@ -55,12 +55,10 @@ def classifier(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def photos(tmp_path: Path) -> Path:
-    """Twenty smooth, different pictures in a folder."""
+def save_photos(folder: Path) -> Path:
+    """Twenty smooth, different pictures in a new folder."""
     from PIL import Image
 
-    folder = tmp_path / "photos"
     folder.mkdir()
     rng = np.random.default_rng(1)
     for index in range(20):
@@ -68,3 +66,9 @@ def photos(tmp_path: Path) -> Path:
         picture = Image.fromarray(coarse).resize((48, 40), Image.Resampling.BICUBIC)
         picture.save(folder / f"photo{index:02}.png")
     return folder
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """Twenty pictures in a folder."""
+    return save_photos(tmp_path / "photos")

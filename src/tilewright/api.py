@@ -255,13 +255,16 @@ class _Run:
     def _open_samples(self) -> None:
         import numpy as np
 
-        from tilewright.stages import describe_inputs, open_calibration
+        from tilewright.preprocessing import describe_inputs
+        from tilewright.stages import open_calibration
 
         ports = [
             (i["name"], tuple(i["shape"]), np.dtype(i["dtype"]))
             for i in self.found["import"]["inputs"]
         ]
-        self.inputs: tuple[InputDescription, ...] = describe_inputs(ports, self.config)
+        self.inputs: tuple[InputDescription, ...] = describe_inputs(
+            ports, self.config, self.found["import"]["metadata"]
+        )
         self.specs = {d.name: d.spec.model_dump(mode="json") for d in self.inputs}
         self.samples: SampleSet | None = None
         if not self.found["import"]["quantized"] or self.config.calibration.data is not None:

@@ -23,7 +23,8 @@ from tilewright.evaluation.statistics import (
     top_classes,
 )
 from tilewright.execution import Values
-from tilewright.stages import describe_inputs, float_runner, ports_of
+from tilewright.preprocessing import describe_inputs
+from tilewright.stages import float_runner, ports_of
 
 METRICS = ("top1", "agreement", "sqnr", "detections")
 FOLDER_MODELS = ("optimized.onnx", "quantized.onnx", COMPILED)
@@ -129,9 +130,9 @@ def _inputs(
     config = validate_config({"target": "cpu", **layer(given)})
     if compiled is not None:
         ports = [(d.name, d.shape, d.dtype) for d in CompiledModel(compiled).inputs]
-    else:
-        ports = ports_of(load(files[0][1]))
-    return describe_inputs(ports, config)
+        return describe_inputs(ports, config, {})
+    model = load(files[0][1])
+    return describe_inputs(ports_of(model), config, model.metadata_props)
 
 
 def _plain(samples: Any) -> Iterator[Fed]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -15,10 +14,11 @@ import numpy as np
 
 from tilewright.container import Artifact, read_container
 from tilewright.data import InputDescription, SampleSet, open_samples
-from tilewright.errors import ArtifactError, ConfigError, DataError, nearest
-from tilewright.execution import Execution, IslandRunner, Plan, Values, make_plan
+from tilewright.errors import ConfigError, DataError, nearest
+from tilewright.execution import Array, Execution, IslandRunner, Plan, Values, make_plan
 from tilewright.files import replacing
 from tilewright.islands import IslandMachine, cores, reference_runner, runtime_runner
+from tilewright.preprocessing import from_json
 
 if TYPE_CHECKING:
     from tilewright.graph import Graph
@@ -177,22 +177,7 @@ class CompiledModel:
     @functools.cached_property
     def inputs(self) -> tuple[InputDescription, ...]:
         """Each input with the preprocessing that it was calibrated with, as the float model."""
-        from tilewright.config import InputSpec
-
-        try:
-            rows = json.loads(self.container.metadata["preprocessing"])
-            return tuple(
-                InputDescription(
-                    name, tuple(row["shape"]), np.dtype(row["dtype"]), InputSpec(**row["spec"])
-                )
-                for name, row in rows.items()
-            )
-        except (KeyError, ValueError, TypeError) as error:
-            raise ArtifactError(
-                f"{self.path.name} does not say how its inputs are preprocessed",
-                fix="build it again",
-                code="TW-1302",
-            ) from error
+        return from_json(self.container.metadata.get("preprocessing", ""), self.path.name)
 
     def picture_input(self) -> PictureInput:
         """The input that pictures feed.
@@ -343,9 +328,8 @@ class SampleFeeds:
 
     def __init__(self, model: CompiledModel, samples: SampleSet) -> None:
         self.set = samples
-        self._pictures = {p.name for p in model.plan.inputs if p.dtype == np.uint8} & {
-            d.name for d in model.inputs if d.takes_pictures
-        }
+        self._shapes = {p.name: p.shape for p in model.plan.inputs}
+        self._pictures = [d.name for d in model.inputs if d.takes_pictures]
 
     def __len__(self) -> int:
         return len(self.set)
@@ -354,6 +338,9 @@ class SampleFeeds:
         for sample in self.set:
             values = dict(sample.feeds)
             for name in self._pictures:
+                if self.set.meaningless:
+                    values[name] = _noise_picture(self._shapes[name])
+                    continue
                 if not sample.pixels or name not in sample.pixels:
                     raise DataError(
                         f"input {name!r} takes u8 pictures, and sample {sample.name} is an array",
@@ -362,3 +349,8 @@ class SampleFeeds:
                     )
                 values[name] = sample.pixels[name][None]
             yield Fed(sample.name, values, sample.feeds)
+
+
+def _noise_picture(shape: tuple[int, ...]) -> Array:
+    """A seeded picture of noise, u8."""
+    return np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)

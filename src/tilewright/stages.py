@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from tilewright import preprocessing
 from tilewright.config import BuildConfig
 from tilewright.container import (
     METADATA_PREFIX,
@@ -45,30 +46,6 @@ PREVIEW_SEED = 0
 
 
 # Inputs
-
-
-def describe_inputs(
-    ports: Sequence[tuple[str, tuple[int, ...], np.dtype[Any]]], config: BuildConfig
-) -> tuple[InputDescription, ...]:
-    """Each model input with its preprocessing.
-
-    Raises:
-        ConfigError: the configuration names an input that the model does not have.
-    """
-    names = [name for name, _, _ in ports]
-    for name in config.inputs:
-        if name not in names:
-            from tilewright.errors import nearest
-
-            raise ConfigError(
-                f"configuration: [inputs.{name}] names no input of the model",
-                fix=nearest(name, names),
-                code="TW-2112",
-            )
-    return tuple(
-        InputDescription(name, shape, dtype, config.input_spec(name))
-        for name, shape, dtype in ports
-    )
 
 
 def ports_of(model: ir.Model) -> list[tuple[str, tuple[int, ...], np.dtype[Any]]]:
@@ -108,6 +85,7 @@ def import_stage(
         "passes": {p.name: p.changes for p in imported.passes},
         "float_difference": {name: e.max_relative for name, e in errors.items()},
         "quantized": imported.quantized,
+        "metadata": dict(imported.model.metadata_props),
     }
 
 
@@ -184,6 +162,7 @@ def quantize_stage(
 
     quantized = quantize_model(model, feeds, scheme, progress=report)
     seconds = time.perf_counter() - start
+    quantized.model.metadata_props.update(preprocessing.metadata_of(samples.inputs))
     save(quantized.model, output)
     warnings = [*feeds.checks.warnings(), *quantized.report.warnings]
     if samples.meaningless:
@@ -383,7 +362,7 @@ def pack(
         "target": target.name,
         "target_digest": target.digest,
         "target_description": target_text,
-        "preprocessing": _preprocessing_json(descriptions),
+        "preprocessing": preprocessing.to_json(descriptions),
     }
     write_container(Container(host, artifacts, metadata), output)
 
@@ -404,17 +383,3 @@ def _declare_pictures(host: onnx.ModelProto, compiled: Compiled) -> None:
             value.CopyFrom(
                 onnx.helper.make_tensor_value_info(value.name, onnx.TensorProto.UINT8, shape)
             )
-
-
-def _preprocessing_json(descriptions: Sequence[InputDescription]) -> str:
-    import json
-
-    specs = {
-        d.name: {
-            "shape": d.shape,
-            "dtype": d.dtype.name,
-            "spec": d.spec.model_dump(mode="json", exclude_none=True),
-        }
-        for d in descriptions
-    }
-    return json.dumps(specs, sort_keys=True)

@@ -14,10 +14,10 @@ from tilewright.compiled import CompiledModel
 from tilewright.errors import ModelError
 from tilewright.files import replacing, sha256_of
 from tilewright.measuring import mode_figures, require_same_bits
+from tilewright.preprocessing import describe_inputs
 from tilewright.stages import (
     compile_stage,
     describe_compiled,
-    describe_inputs,
     import_stage,
     modes_of,
     open_calibration,
@@ -40,7 +40,7 @@ def optimize_file(model: Path, output: Path, shapes: Mapping[str, Sequence[int]]
     """
     with replacing(output) as temporary:
         _, found = import_stage(model, shapes, temporary)
-    del found["quantized"]
+    del found["quantized"], found["metadata"]
     return {"optimized": str(output), **found}
 
 
@@ -64,7 +64,7 @@ def quantize_file(
     imported = import_model(model, input_shapes=settings.input_shapes)
     if imported.quantized:
         raise ModelError(f"{model} is quantized already", fix="compile it", code="TW-1121")
-    inputs = describe_inputs(ports_of(imported.model), settings)
+    inputs = describe_inputs(ports_of(imported.model), settings, imported.model.metadata_props)
     samples = open_calibration(settings, inputs)
     start = time.perf_counter()
     with replacing(output) as temporary:
@@ -97,7 +97,7 @@ def compile_file(
             fix="quantize it first, or use `tilewright build`",
             code="TW-1122",
         )
-    inputs = describe_inputs(ports_of(imported.model), settings)
+    inputs = describe_inputs(ports_of(imported.model), settings, imported.model.metadata_props)
     compiled = compile_stage(imported.model, inputs, target, modes, progress)
     with replacing(output) as temporary:
         pack(

@@ -9,6 +9,7 @@ import contextlib
 import errno
 import json
 import os
+import re
 import sys
 import tempfile
 import traceback
@@ -56,6 +57,8 @@ def _run(given: list[str]) -> int:
         if error.exit_code != 2:
             raise
         return _usage(given, error.format_message(), getattr(error, "ctx", None))
+    if result == 130:  # typer's code for ctrl-C, which it does not report
+        raise KeyboardInterrupt
     return result if isinstance(result, int) else 0
 
 
@@ -63,6 +66,8 @@ def _usage(given: list[str], message: str, context: object) -> int:
     text = " ".join(message.split()).rstrip(".")
     if not text:  # a group without a verb has printed its help
         return 2
+    text = re.sub(r" \(Possible options: (--[\w-]+)[^)]*\)$", r"; did you mean \1?", text)
+    text = re.sub(r"\. Did you mean", "; did you mean", text)
     verb = getattr(context, "command_path", "tilewright")
     _report(given, f"{text[:1].lower()}{text[1:]}; see `{verb} --help`", USAGE_CODE)
     return 2
@@ -78,6 +83,7 @@ def _fail(given: list[str], error: TilewrightError) -> int:
 _OS_CODES = {
     errno.ENOSPC: ("TW-5001", "no space left on the disk", "free some space, or choose another -o"),
     errno.EDQUOT: ("TW-5001", "the disk quota is used up", "free some space, or choose another -o"),
+    errno.EFBIG: ("TW-5001", "the file is too large for this disk", "choose another -o"),
     errno.EROFS: ("TW-5002", "the folder is read-only", "choose another -o"),
     errno.EACCES: ("TW-5002", "permission denied", "check who may read and write there"),
     errno.EPERM: ("TW-5002", "permission denied", "check who may read and write there"),
