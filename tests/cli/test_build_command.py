@@ -27,7 +27,7 @@ def build(
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One build for the tests that only look at it."""
-    from conftest import save_photos, small_classifier
+    from small_models import save_photos, small_classifier
 
     folder = tmp_path_factory.mktemp("built")
     onnx.save(small_classifier(), folder / "small.onnx")

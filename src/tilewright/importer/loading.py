@@ -9,7 +9,7 @@ from pathlib import Path
 
 import onnx
 import onnx_ir as ir
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from google.protobuf.message import DecodeError
 
 from tilewright.errors import ModelError, nearest
 from tilewright.importer.graphs import array_of, int_attribute
