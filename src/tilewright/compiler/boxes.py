@@ -15,6 +15,14 @@ def intersection(a: Region, b: Region) -> Region | None:
     return box if all(s.size > 0 for s in box) else None
 
 
+def overlap(a: Region, b: Region) -> bool:
+    """Have the boxes an element in common?"""
+    for (a_start, a_stop), (b_start, b_stop) in zip(a, b, strict=True):
+        if a_stop <= b_start or b_stop <= a_start:
+            return False
+    return True
+
+
 def bounding(boxes: Iterable[Region]) -> Region:
     """The smallest box around all of them."""
     spans = zip(*boxes, strict=True)

@@ -17,8 +17,8 @@ from tilewright.program import constants
 from tilewright.program.program import Port, Program
 from tilewright.targets import Target
 
-RING_SHARES = (0.5, 0.25, 0.0)
-"""Parts of SRAM that the ring of constants is tried with; it is never smaller than it must be."""
+RING_SHARES = (0.5, 0.25)
+"""Parts of SRAM that the ring of constants is tried with, before the least that it must have."""
 
 
 def compile_graph(graph: Graph, target: Target, mode: str) -> Program:
@@ -50,7 +50,11 @@ def compile_graph(graph: Graph, target: Target, mode: str) -> Program:
 
 
 def _placements(graph: Graph, target: Target, shares: Shares) -> Iterator[Placement]:
-    """Placements with a large ring, and with a smaller one if tensors had to leave SRAM for it."""
+    """Placements with a large ring, and with a smaller one if tensors had to leave SRAM for it.
+
+    Raises:
+        CompileError: not even the smallest ring leaves room for every operator.
+    """
     least = 2 * _align(largest_constant_step(graph), target.alignment)
     if least > target.sram_bytes * 3 // 4:
         raise CompileError(
@@ -59,25 +63,25 @@ def _placements(graph: Graph, target: Target, shares: Shares) -> Iterator[Placem
             fix="choose a target with more SRAM",
             code="TW-3202",
         )
-    sizes = [
+    rings = [
         _align(
             max(least, min(target.weight_window_bytes, int(target.sram_bytes * share))),
             target.alignment,
         )
         for share in RING_SHARES
     ]
-    refusals: list[CompileError] = []
-    for size in dict.fromkeys(sizes):
+    found = False
+    for ring in dict.fromkeys(rings):
         try:
-            placement = place(graph, target, shares, size)
-        except CompileError as error:
-            refusals.append(error)
+            placement = place(graph, target, shares, ring)
+        except CompileError:
             continue
+        found = True
         yield placement
         if not placement.gave_up:
             return
-    if len(refusals) == len(set(sizes)):
-        raise refusals[-1]
+    if not found:
+        yield place(graph, target, shares, least)
 
 
 def _assemble(

@@ -226,7 +226,7 @@ class _Tiler:
                     room=room,
                     constant_room=self._constant_room,
                     work=self.work[index, group],
-                    ddr_bytes_per_cycle=self._target.ddr_bytes_per_cycle,
+                    target=self._target,
                 )
             )
         return self._known[key]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tilewright.compiler.boxes import intersection
+from tilewright.compiler.boxes import overlap
 from tilewright.ops.protocol import Region
 from tilewright.program.isa import Instruction, Wait, semaphore_of
 from tilewright.program.program import Buffer, Command
@@ -154,10 +154,10 @@ class _Tracker:
             state = self._open(index, access.storage)
         for queue, count in enumerate(state.birth):
             required[queue] = max(required[queue], count)
-        for use in state.uses:
+        for use in reversed(state.uses):
             if not (use.writes or access.writes) or use.number <= required[use.queue]:
                 continue
-            if use.box is None or access.box is None or intersection(use.box, access.box):
+            if use.box is None or access.box is None or overlap(use.box, access.box):
                 required[use.queue] = use.number
 
     def _open(self, index: int, storage: Storage) -> _BufferState:

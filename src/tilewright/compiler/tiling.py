@@ -11,10 +11,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.compiler.boxes import box_bytes, even_spans, with_span
+from tilewright.compiler.boxes import box_bytes, dense_strides, even_spans, with_span
 from tilewright.compiler.shares import constant_bytes, operator_of
 from tilewright.graph import Node, TensorType
 from tilewright.ops.protocol import Region, Split
+from tilewright.targets import Target
+from tilewright.targets.cost import ddr_bandwidth
 
 PIECES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 96, 128, 192, 256, 384, 512)
 """Numbers of pieces that an axis is tried with."""
@@ -32,7 +34,7 @@ class Tiling:
         input_bytes: SRAM of one slot of each input; 0 for a resident one.
         output_bytes: SRAM of one slot of the output; 0 for a resident one.
         slots: 1 or 2.
-        traffic_bytes: what passes through slots.
+        traffic_bytes: DDR bandwidth of what passes through slots.
     """
 
     regions: tuple[Region, ...]
@@ -56,7 +58,6 @@ class TilingProblem:
         room: bytes for slots.
         constant_room: bytes for one tile's constants.
         work: engine cycles of the whole share.
-        ddr_bytes_per_cycle: of the target.
     """
 
     node: Node
@@ -68,7 +69,7 @@ class TilingProblem:
     room: int
     constant_room: int
     work: int
-    ddr_bytes_per_cycle: float
+    target: Target
 
 
 def choose_tiling(problem: TilingProblem) -> Tiling | None:
@@ -78,14 +79,16 @@ def choose_tiling(problem: TilingProblem) -> Tiling | None:
         s for s in op.splits(problem.inputs, problem.output) if problem.share[s.axis].size > s.step
     ][:2]
     candidates = itertools.product(*(_piece_counts(problem.share, s) for s in axes))
+    least_traffic = sum(_ddr_bytes(problem, problem.share))
     best: tuple[float, Tiling] | None = None
     for counts in sorted(candidates, key=math.prod):
-        if best is not None and problem.work + TILE_CYCLES * math.prod(counts) >= best[0]:
+        tiles = math.prod(counts)
+        if best is not None and _cost(problem, least_traffic, tiles) >= best[0]:
             break
         tiling = _tiling(problem, axes, counts)
         if tiling is None:
             continue
-        cost = _cost(problem, tiling)
+        cost = _cost(problem, tiling.traffic_bytes, tiles)
         if best is None or cost < best[0]:
             best = cost, tiling
     return best[1] if best is not None else None
@@ -116,9 +119,9 @@ def _tiling(problem: TilingProblem, axes: list[Split], counts: Sequence[int]) ->
         return None
     if not streams:
         return Tiling(tuple(regions), (0,) * len(problem.inputs), 0, 1, 0)
-    parts = [_slot_sizes(problem, region) for region in regions]
-    *input_bytes, output_bytes = (max(column) for column in zip(*parts, strict=True))
-    traffic = sum(map(sum, parts))
+    sizes = [_slot_sizes(problem, region) for region in regions]
+    *input_bytes, output_bytes = (max(column) for column in zip(*sizes, strict=True))
+    traffic = sum(sum(_ddr_bytes(problem, region)) for region in regions)
     tiling = Tiling(tuple(regions), tuple(input_bytes), output_bytes, slots, traffic)
     return tiling if tiling.scratch_bytes <= problem.room else None
 
@@ -130,18 +133,43 @@ def _fits(problem: TilingProblem, region: Region, slots: int) -> bool:
     return constants <= problem.constant_room and scratch <= problem.room
 
 
-def _slot_sizes(problem: TilingProblem, region: Region) -> list[int]:
-    """Bytes that pass through slots for one tile: of each input, then of the output."""
+def _streamed_boxes(
+    problem: TilingProblem, region: Region
+) -> list[tuple[Region, TensorType] | None]:
+    """Boxes that pass through slots for one tile, inputs then output; None for resident ones."""
     needs = operator_of(problem.node).needs(region, problem.inputs, problem.output)
-    sizes = [
-        box_bytes(need, tensor) if streams else 0
+    boxes: list[tuple[Region, TensorType] | None] = [
+        (need, tensor) if streams else None
         for need, tensor, streams in zip(needs, problem.inputs, problem.streamed, strict=True)
     ]
-    return [*sizes, box_bytes(region, problem.output) if problem.output_streamed else 0]
+    return [*boxes, (region, problem.output) if problem.output_streamed else None]
 
 
-def _cost(problem: TilingProblem, tiling: Tiling) -> float:
+def _slot_sizes(problem: TilingProblem, region: Region) -> list[int]:
+    return [0 if b is None else box_bytes(*b) for b in _streamed_boxes(problem, region)]
+
+
+def _ddr_bytes(problem: TilingProblem, region: Region) -> list[int]:
+    """DDR bandwidth of each streamed box, short runs counted as what they occupy."""
+    return [
+        0 if b is None else box_bandwidth(*b, problem.target)
+        for b in _streamed_boxes(problem, region)
+    ]
+
+
+def box_bandwidth(box: Region, tensor: TensorType, target: Target) -> int:
+    """DDR bandwidth, in bytes, of a box of a tensor that lies in DDR without gaps."""
+    strides = dense_strides(tensor.shape, tensor.dtype.bytes)
+    run, axis = tensor.dtype.bytes, len(box)
+    while axis and (box[axis - 1].size == 1 or strides[axis - 1] == run):
+        run *= box[axis - 1].size
+        axis -= 1
+    outer = [(s.size, stride) for s, stride in zip(box[:axis], strides, strict=False) if s.size > 1]
+    return ddr_bandwidth(run, outer, target)
+
+
+def _cost(problem: TilingProblem, traffic_bytes: int, tiles: int) -> float:
     """Cycles: the larger of work and transfers, plus what the first and last tile cannot hide."""
-    transfer = tiling.traffic_bytes / problem.ddr_bytes_per_cycle
+    transfer = traffic_bytes / problem.target.ddr_bytes_per_cycle
     longer, shorter = max(problem.work, transfer), min(problem.work, transfer)
-    return longer + shorter / len(tiling.regions) + TILE_CYCLES * len(tiling.regions)
+    return longer + shorter / tiles + TILE_CYCLES * tiles

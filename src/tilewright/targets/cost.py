@@ -10,6 +10,7 @@ the timing engine's business.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tilewright.graph import DType
@@ -140,11 +141,24 @@ def transfer_bytes(instruction: Instruction) -> int:
 
 def transfer(instruction: Load | Store, target: Target) -> Transfer:
     """The bytes, contiguous DDR runs and DDR bandwidth of a Load or Store."""
-    moved = math.prod(instruction.shape)
     run, outer = _ddr_runs(instruction)
+    occupied = ddr_bandwidth(run, outer, target, offset=instruction.ddr)
+    return Transfer(math.prod(instruction.shape), math.prod(n for n, _ in outer), occupied)
+
+
+def ddr_bandwidth(
+    run: int, outer: Sequence[tuple[int, int]], target: Target, offset: int = 0
+) -> int:
+    """DDR bandwidth, in bytes, that contiguous runs repeated along strided axes occupy.
+
+    Args:
+        run: bytes of a run.
+        outer: (extent, stride) of the axes that repeat it, outermost first.
+        offset: address of the first run.
+    """
     burst = target.ddr_burst_bytes
     if all(stride % burst == 0 for _, stride in outer):
-        occupied = _round_up(instruction.ddr % burst + run, burst)
+        occupied = _round_up(offset % burst + run, burst)
     else:
         # A run of an odd stride begins anywhere in a burst: on average half a burst is lost.
         occupied = _round_up(run, burst) + burst // 2
@@ -153,7 +167,7 @@ def transfer(instruction: Load | Store, target: Target) -> Transfer:
         span += (n - 1) * stride
         apart = n * (occupied + target.ddr_row_bytes) - target.ddr_row_bytes
         occupied = min(apart, _round_up(span, burst))
-    return Transfer(moved, math.prod(n for n, _ in outer), occupied)
+    return occupied
 
 
 def _ddr_runs(instruction: Load | Store) -> tuple[int, list[tuple[int, int]]]:
