@@ -45,7 +45,7 @@ format: $(DEV_STAMP)
 
 # Pages that are generated from the code.
 docs: $(DEV_STAMP)
-	$(BIN)/python -m tilewright.cli.reference docs
+	$(BIN)/python -m tilewright.cli.reference .
 
 install: $(STAMP)
 

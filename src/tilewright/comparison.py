@@ -220,7 +220,7 @@ class _Scores:
             raise DataError(
                 "the first model detects nothing",
                 fix="give a lower --threshold or other data",
-                code="TW-1242",
+                code="TW-1247",
             )
         difference = sum(m.score_difference * m.kept for m in matches) / max(kept, 1)
         share: Proportion = proportion(kept, total)

@@ -54,7 +54,7 @@ def decode(outputs: Mapping[str, Array], size: tuple[int, int], form: str = "aut
     """
     if form not in FORMATS:
         fix = nearest(form, FORMATS)
-        raise DataError(f"unknown detector format {form!r}", fix=fix, code="TW-1240")
+        raise DataError(f"unknown detector format {form!r}", fix=fix, code="TW-1245")
     arrays = [np.asarray(a, dtype=np.float64) for a in outputs.values()]
     found = _recognise(arrays, size) if form == "auto" else form
     try:
@@ -92,7 +92,7 @@ def _unreadable(arrays: Sequence[F64], form: str) -> DataError:
     return DataError(
         f"outputs of shape {shapes} are not boxes in a format that is known ({form})",
         fix=f"give --format, one of {', '.join(FORMATS)}",
-        code="TW-1241",
+        code="TW-1246",
     )
 
 

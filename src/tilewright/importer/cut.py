@@ -47,7 +47,7 @@ def cut(model: ir.Model, start: Sequence[str], end: Sequence[str]) -> ir.Model:
 def _named(values: dict[str, ir.Value], name: str) -> ir.Value:
     if name not in values:
         raise ModelError(
-            f"the model has no tensor {name!r} to cut at", fix=nearest(name, values), code="TW-1130"
+            f"the model has no tensor {name!r} to cut at", fix=nearest(name, values), code="TW-1140"
         )
     return values[name]
 
@@ -69,7 +69,7 @@ def _needed_nodes(
                 raise ModelError(
                     f"the part to cut out still depends on the model's input {value.name!r}",
                     fix=f"add {value.name!r} to the start tensors, or start later",
-                    code="TW-1131",
+                    code="TW-1141",
                 )
             continue
         needed.add(node)
@@ -88,7 +88,7 @@ def _as_input(value: ir.Value) -> ir.Value:
         raise ModelError(
             f"the shape of tensor {value.name!r} is not known",
             fix="import the model before cutting it",
-            code="TW-1132",
+            code="TW-1142",
         )
     name = value.name
     value.name = f"{name}_uncut"
