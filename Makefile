@@ -1,6 +1,9 @@
 # make demo   the main job on a real network, from a clean checkout
 # make test   lint, types, import rules, tests
-PYTHON ?= $(firstword $(foreach p,python3.13 python3.12 python3.11 python3,$(if $(shell command -v $(p)),$(p))))
+# The first that is new enough and really starts: version managers leave names that do not.
+NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c '$(NEW_ENOUGH)' >/dev/null 2>&1 && echo $$p && break; done)
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
@@ -50,7 +53,7 @@ docs: $(DEV_STAMP)
 install: $(STAMP)
 
 $(BIN)/python:
-	@"$(PYTHON)" -c 'import sys; sys.exit("Tilewright needs Python 3.11 or newer; set PYTHON=...") if sys.version_info < (3, 11) else 0'
+	@test -n "$(PYTHON)" || { echo "Tilewright needs Python 3.11 or newer; set PYTHON=..." >&2; exit 1; }
 	"$(PYTHON)" -m venv $(VENV)
 	$(BIN)/python -m pip install -q --upgrade pip
 

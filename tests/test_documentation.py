@@ -29,11 +29,12 @@ def test_generated_pages_are_up_to_date(name: str) -> None:
 
 
 def test_links_between_documents_lead_somewhere() -> None:
-    broken = []
-    for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
-        for target in re.findall(r"\]\(([^)#\s]+)", path.read_text("utf-8")):
-            if "://" not in target and not (path.parent / target).exists():
-                broken.append(f"{path.relative_to(ROOT)}: {target}")
+    broken = [
+        f"{path.relative_to(ROOT)}: {target}"
+        for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+        for target in re.findall(r"\]\(([^)#\s]+)", path.read_text("utf-8"))
+        if "://" not in target and not (path.parent / target).exists()
+    ]
     assert broken == []
 
 
