@@ -39,11 +39,18 @@ def compile_graph(graph: Graph, target: Target, mode: str) -> Program:
         )
     groups = target.modes[mode]
     image = constants.lay_out(graph)
-    programs = [
-        _assemble(graph, target, mode, placement, image)
-        for shares in share_out(graph, target, groups)
-        for placement in _placements(graph, target, shares)
-    ]
+    programs: list[Program] = []
+    refusals: list[CompileError] = []
+    for shares in share_out(graph, target, groups):
+        try:
+            programs += [
+                _assemble(graph, target, mode, placement, image)
+                for placement in _placements(graph, target, shares)
+            ]
+        except CompileError as error:
+            refusals.append(error)
+    if not programs:
+        raise refusals[0]
     best = min(programs, key=lambda p: simulate_time(p, target).max_cycle)
     verify_program(best, target)
     return best

@@ -146,7 +146,12 @@ def _streamed_boxes(
 
 
 def _slot_sizes(problem: TilingProblem, region: Region) -> list[int]:
-    return [0 if b is None else box_bytes(*b) for b in _streamed_boxes(problem, region)]
+    """SRAM of one slot of each operand, in whole units of the target's alignment."""
+    unit = problem.target.alignment
+    return [
+        0 if b is None else -(-box_bytes(*b) // unit) * unit
+        for b in _streamed_boxes(problem, region)
+    ]
 
 
 def _ddr_bytes(problem: TilingProblem, region: Region) -> list[int]:
