@@ -20,7 +20,6 @@ from tilewright.graph import DType, Encoding
 from tilewright.numerics import ScalarFunction
 from tilewright.ops.pattern import FloatGraph, attribute_float, attribute_string
 
-
 FloatArray = npt.NDArray[np.float64]
 
 

@@ -86,7 +86,7 @@ class Site:
 
 @dataclass(frozen=True)
 class QuantizedConstant:
-    """An initializer behind a DequantizeLinear: `real = scale * (codes - zero_point)` along `axis`."""
+    """An initializer behind a DequantizeLinear: `scale * (codes - zero_point)` along `axis`."""
 
     codes: Array
     dtype: DType

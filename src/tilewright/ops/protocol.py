@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-
 from tilewright.graph import Operator, TensorType
 from tilewright.program.isa import Instruction
 
@@ -93,7 +92,7 @@ class Tile:
     output: View
     inputs: tuple[View, ...]
     constants: Mapping[str, int]
-    """Constant name -> SRAM address of the first row of the slice that `constant_rows` asked for."""
+    """Constant name -> SRAM address of the slice that `constant_rows` asked for."""
 
 
 class NpuOperator(Operator):
