@@ -13,13 +13,13 @@ C_SOURCES := $(filter %.c %.h,$(NATIVE))
 # Two at most: each worker loads the whole toolchain.
 JOBS ?= 2
 
-.PHONY: demo test check-all lint types imports pytest format docs install clean
+.PHONY: demo test check-all lint types imports pytest witness format docs install clean
 
 demo: $(STAMP)
 	$(BIN)/tilewright fetch demo
 	$(BIN)/python -m tilewright.cli.demo -o demo
 
-test: lint types imports pytest
+test: lint types imports pytest witness
 
 # What a release needs besides: everything that `test` leaves out for time.
 check-all: test
@@ -41,6 +41,18 @@ imports: $(DEV_STAMP)
 pytest: $(DEV_STAMP)
 	$(BIN)/pytest -n $(JOBS) --dist worksteal
 
+# Arm's TOSA reference model pins other libraries than ours, so it has an environment of its own.
+WITNESS := $(VENV)-witness
+WITNESS_STAMP := $(WITNESS)/.installed
+
+$(WITNESS_STAMP): Makefile | $(BIN)/python
+	"$(PYTHON)" -m venv $(WITNESS)
+	$(WITNESS)/bin/python -m pip install -q tosa-tools==2026.8.0
+	@touch $@
+
+witness: $(DEV_STAMP) $(WITNESS_STAMP)
+	TOSA_PYTHON=$(abspath $(WITNESS))/bin/python $(BIN)/pytest tests/witness
+
 format: $(DEV_STAMP)
 	$(BIN)/ruff check --fix-only -q src tests
 	$(BIN)/ruff format -q src tests
@@ -61,9 +73,9 @@ $(STAMP): pyproject.toml $(NATIVE) | $(BIN)/python
 	$(BIN)/python -m pip install -q -e .
 	@touch $@
 
-$(DEV_STAMP): $(STAMP)
+$(DEV_STAMP): pyproject.toml $(NATIVE) | $(BIN)/python
 	$(BIN)/python -m pip install -q -e '.[dev]'
-	@touch $@
+	@touch $(STAMP) $@
 
 clean:
 	rm -rf build demo out .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -4,7 +4,7 @@
     ├── InputFileError                  TW-1xxx  a file that was given cannot be used
     │   ├── ModelError                  TW-11xx  the ONNX model
     │   ├── DataError                   TW-12xx  calibration or evaluation samples
-    │   └── ArtifactError               TW-13xx  one of our own files (graph file, program, container)
+    │   └── ArtifactError               TW-13xx  a graph file, program or container of ours
     ├── ConfigError                     TW-2xxx  an option or a configuration key
     ├── UnsupportedError                TW-3xxx  a valid request that this version cannot do
     │   ├── QuantizationError           TW-31xx  scales or types that the arithmetic refuses

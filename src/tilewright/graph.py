@@ -4,8 +4,8 @@ Operators of `docs/arithmetic.md` on typed tensors, channels last.  A graph is w
 executes, what the compiler turns into a program and what the graph file stores for C.  This module
 knows operators only as records: their meaning stands in `tilewright.ops`.
 
-Invariants, proven by `verify`: names are unique, every tensor is written once and before it is read,
-types agree with what each operator infers.
+Invariants, proven by `verify`: names are unique, every tensor is written once and before it is
+read, types agree with what each operator infers.
 """
 
 from __future__ import annotations
@@ -257,8 +257,9 @@ def verify(graph: Graph) -> None:
             if name in written:
                 raise ArtifactError(f"graph {graph.name}: {name} is written twice")
             if graph.tensors[name].shape != shape:
+                stated = graph.tensors[name].shape
                 raise ArtifactError(
-                    f"graph {graph.name}: {name} is {graph.tensors[name].shape}, {node.name} gives {shape}"
+                    f"graph {graph.name}: {name} is {stated}, {node.name} gives {shape}"
                 )
             written.add(name)
     unwritten = [b.tensor for b in graph.outputs if b.tensor not in written]

@@ -86,7 +86,7 @@ def multipliers(ratios: npt.ArrayLike, where: str) -> tuple[IntArray, IntArray]:
 def r24(x: npt.ArrayLike, m: npt.ArrayLike, shift: npt.ArrayLike, pre_shift: int = 0) -> IntArray:
     """`(x*m + 2**(shift-1)) >> shift`, halves up; with a pre-shift, x is first rounded by it.
 
-    A negative m is the negated rescale by |m|.  |x| < 2**38 after the pre-shift is the caller's proof.
+    A negative m is the negated rescale by |m|.  The caller proves |x| < 2**38 after the pre-shift.
     """
     x, m, shift = (np.asarray(v, np.int64) for v in (x, m, shift))
     if pre_shift:
@@ -169,7 +169,7 @@ def constant_code(value: float, scale: float, zero_point: int, lo: int, hi: int)
 
 
 def quantize(x: npt.ArrayLike, scale: float, zero_point: int, lo: int, hi: int) -> IntArray:
-    """float32 to codes: division in float32, clamp, round half to even; NaN gives the zero point."""
+    """float32 to codes: division in float32, clamp, round half to even; NaN is the zero point."""
     with np.errstate(over="ignore", invalid="ignore"):
         q = np.asarray(x, np.float32) / np.float32(scale)
     q = np.nan_to_num(q, nan=0.0, posinf=np.inf, neginf=-np.inf)

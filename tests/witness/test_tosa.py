@@ -81,7 +81,9 @@ class Draw:
         }
 
 
-def divisible_pads(draw: Draw, size: int, kernel: int, stride: int, dilation: int) -> tuple[int, int]:
+def divisible_pads(
+    draw: Draw, size: int, kernel: int, stride: int, dilation: int
+) -> tuple[int, int]:
     """Padding with which windows end exactly at the border, as TOSA asks."""
     first = int(draw.rng.integers(0, kernel))
     reach = (kernel - 1) * dilation + 1
@@ -159,7 +161,11 @@ def rescale_case(seed: int) -> tuple[Case, Array]:
     near = np.array([k * half + d for k in (-5, -3, -1, 1, 3, 5) for d in (-1, 0, 1)])
     x = np.concatenate([x, np.clip(near, -limit, limit - 1)])
     y = draw.tensor(draw.y_dtype, x.shape)
-    case = {"kind": "rescale", "x": x.astype(np.int32), **draw.output(y, y, np.array(m), np.array(shift))}
+    case = {
+        "kind": "rescale",
+        "x": x.astype(np.int32),
+        **draw.output(y, y, np.array(m), np.array(shift)),
+    }
     return case, numerics.saturate(numerics.r24(x, m, shift) + y.zero_point, *y.dtype.range)
 
 
@@ -168,7 +174,9 @@ def table_case(seed: int) -> tuple[Case, Array]:
     x = draw.tensor(DType.S8, (1, 50))
     table = draw.rng.integers(-128, 128, 256).astype(np.int8)
     codes = draw.codes(x)
-    return {"kind": "table", "x": codes, "table": table}, Table(table).reference([codes], [x], [x])[0]
+    return {"kind": "table", "x": codes, "table": table}, Table(table).reference([codes], [x], [x])[
+        0
+    ]
 
 
 def max_pool_case(seed: int) -> tuple[Case, Array]:

@@ -3,8 +3,8 @@
     python tosa_graphs.py CASES.npz RESULTS.npz
 
 It runs in an environment of its own (`make witness` creates it), knows nothing of Tilewright and
-reads plain arrays: for case i, "i/kind" and the kind's parameters; it writes "i/y".  A multiplier and
-shift (M, s) are exported as (M << 7, s + 7), the same integers inside the range that the model checks.
+reads plain arrays: for case i, "i/kind" and the kind's parameters; it writes "i/y".  A multiplier
+and shift (M, s) are exported as (M << 7, s + 7): the same integers, in the range that is checked.
 """
 
 from __future__ import annotations
@@ -74,9 +74,7 @@ class Graph:
 
     def run(self):
         blob = bytes(self.serializer.serialize())
-        outputs, status = tosa_reference_model.run(
-            blob, self.inputs, debug_filename=os.devnull
-        )
+        outputs, status = tosa_reference_model.run(blob, self.inputs, debug_filename=os.devnull)
         if status.name != "TOSA_VALID":
             raise RuntimeError(status.name)
         return outputs[0]
@@ -158,18 +156,14 @@ def global_average(case):
     n, h, w, c = case["x"].shape
     wide = graph.middle((n, h, w, c))
     graph.rescale(graph.input(case["x"]), I8, wide, I32, 1 << 30, 30, int(case["zx"]), 0)
-    rows = graph.op(
-        ts.Op.REDUCE_SUM, [wide], graph.middle((n, 1, w, c)), "ReduceSumAttribute", 1
-    )
-    total = graph.op(
-        ts.Op.REDUCE_SUM, [rows], graph.middle((n, 1, 1, c)), "ReduceSumAttribute", 2
-    )
+    rows = graph.op(ts.Op.REDUCE_SUM, [wide], graph.middle((n, 1, w, c)), "ReduceSumAttribute", 1)
+    total = graph.op(ts.Op.REDUCE_SUM, [rows], graph.middle((n, 1, 1, c)), "ReduceSumAttribute", 2)
     graph.requantize(total, (n, 1, 1, c), case)
     return graph.run()
 
 
 def add(case):
-    """(ma*(a-za) + mb*(b-zb) + 2**(s-1)) >> s, by RESCALE, MUL, ADD and a RESCALE by a power of two."""
+    """(ma*(a-za) + mb*(b-zb) + 2**(s-1)) >> s: RESCALE, MUL, ADD, RESCALE by a power of two."""
     graph = Graph()
     shape = case["a"].shape
     terms = []

@@ -305,7 +305,8 @@ def _worst_steps(unary: Unary, table: numerics.Table16, sx: float, output: Encod
     lo, hi = output.dtype.range
     codes = np.arange(*DType.S16.range, dtype=np.int64)
     made = numerics.saturate(numerics.interpolate16(codes, table) + output.zero_point, lo, hi)
-    exact = _values(unary, sx * codes) / output.scale + output.zero_point
+    real = np.float64(sx) * codes.astype(np.float64)
+    exact = _values(unary, real) / output.scale + output.zero_point
     whole = np.abs(table.entries) < DType.S16.range.hi
     piece = (codes >> 7) + 256
     counted = whole[piece] & whole[piece + 1]
