@@ -17,18 +17,19 @@ from tilewright.ops.constant import Constant
 from tilewright.ops.conv import Conv
 from tilewright.ops.deconv import ConvTranspose
 from tilewright.ops.dense import Dense
-from tilewright.ops.movement import Reshape, Transpose
 from tilewright.ops.mul import Mul
 from tilewright.ops.pad import Pad
 from tilewright.ops.pool import AveragePool, MaxPool, counted_taps
 from tilewright.ops.prelu import ParametricRelu
 from tilewright.ops.product import channel_records
 from tilewright.ops.reduce import Reduce
+from tilewright.ops.reshape import Reshape
 from tilewright.ops.resize import Resize
 from tilewright.ops.slicing import Slice
 from tilewright.ops.softmax import Softmax
 from tilewright.ops.space import DepthToSpace, SpaceToDepth
 from tilewright.ops.table import Table, Table16
+from tilewright.ops.transpose import Transpose
 from tilewright.program.isa import CountRecord, TapRecord
 
 BYTES = (DType.U8, DType.S8)
