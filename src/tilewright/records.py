@@ -20,7 +20,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 WIRE_FORMATS = {
-    "u8": "B", "s8": "b", "u16": "H", "s16": "h", "u32": "I", "s32": "i", "u64": "Q", "s64": "q", "f32": "f",
+    "u8": "B", "s8": "b", "u16": "H", "s16": "h", "u32": "I", "s32": "i",
+    "u64": "Q", "s64": "q", "f32": "f",
 }  # fmt: skip
 C_TYPES = {
     "u8": "uint8_t", "s8": "int8_t", "u16": "uint16_t", "s16": "int16_t", "u32": "uint32_t",

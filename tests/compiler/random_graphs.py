@@ -9,12 +9,13 @@ from tilewright.graph import Border, DType, Graph, Node, Operator, TensorType
 from tilewright.ops.add import Add
 from tilewright.ops.concat import Concat
 from tilewright.ops.conv import Conv
-from tilewright.ops.movement import Reshape, Transpose
 from tilewright.ops.pool import MaxPool
 from tilewright.ops.product import channel_records
 from tilewright.ops.reduce import Reduce
+from tilewright.ops.reshape import Reshape
 from tilewright.ops.slicing import Slice
 from tilewright.ops.table import Table
+from tilewright.ops.transpose import Transpose
 
 UNIT = numerics.multiplier(1.0)
 SCALE, ZERO = 0.25, 100

@@ -12,8 +12,8 @@ from tilewright.graph import DType, Encoding, TensorType
 from tilewright.ops import concat
 from tilewright.ops.concat import Concat
 from tilewright.ops.copying import UNIT
-from tilewright.ops.movement import Transpose
 from tilewright.ops.protocol import Span
+from tilewright.ops.transpose import Transpose
 
 S8 = Encoding(DType.S8, 0.5, 3)
 

@@ -14,9 +14,9 @@ from tilewright.graph import DType, Encoding
 from tilewright.ops.clamp import Rescale
 from tilewright.ops.conv import Conv
 from tilewright.ops.deconv import ConvTranspose
-from tilewright.ops.movement import Reshape
 from tilewright.ops.pattern import QuantizedConstant
 from tilewright.ops.product import channel_records, record_bias
+from tilewright.ops.reshape import Reshape
 
 U8, S8, S16 = DType.U8, DType.S8, DType.S16
 

@@ -9,8 +9,8 @@ from float_models import Weights, lower, parse, refusal
 from tilewright.graph import DType, Encoding
 from tilewright.ops.add import AddConstant
 from tilewright.ops.dense import Dense
-from tilewright.ops.movement import Transpose
 from tilewright.ops.protocol import Tile, View, whole
+from tilewright.ops.transpose import Transpose
 
 U8, S8, S16 = DType.U8, DType.S8, DType.S16
 

@@ -14,9 +14,10 @@ from tilewright.ops.add import Add, AddConstant
 from tilewright.ops.clamp import Rescale
 from tilewright.ops.constant import Constant
 from tilewright.ops.conv import Conv
-from tilewright.ops.movement import Reshape, Transpose
 from tilewright.ops.mul import Mul
+from tilewright.ops.reshape import Reshape
 from tilewright.ops.table import Table
+from tilewright.ops.transpose import Transpose
 
 U8, S8, S16 = DType.U8, DType.S8, DType.S16
 

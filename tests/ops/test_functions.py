@@ -13,10 +13,10 @@ from tilewright.errors import QuantizationError
 from tilewright.graph import DType, Encoding, TensorType
 from tilewright.ops import catalog, functions
 from tilewright.ops.builder import Builder
-from tilewright.ops.movement import Transpose
 from tilewright.ops.pattern import FloatGraph, Refusal, ScaleRule
 from tilewright.ops.prelu import ParametricRelu
 from tilewright.ops.table import Table, Table16
+from tilewright.ops.transpose import Transpose
 
 U8, S8, S16 = DType.U8, DType.S8, DType.S16
 

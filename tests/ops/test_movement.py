@@ -15,8 +15,10 @@ from tile_harness import check_tiles
 from tilewright.graph import DType, Encoding, TensorType
 from tilewright.ops import movement
 from tilewright.ops.builder import channels_last
-from tilewright.ops.movement import Reshape, Transpose, element_index, reshape_layout
+from tilewright.ops.movement import reshape_layout
+from tilewright.ops.reshape import Reshape, element_index
 from tilewright.ops.slicing import Slice
+from tilewright.ops.transpose import Transpose
 
 S8 = Encoding(DType.S8, 0.5, 3)
 

@@ -15,9 +15,10 @@ from tilewright.ops.builder import Builder
 from tilewright.ops.clamp import Rescale
 from tilewright.ops.constant import Constant
 from tilewright.ops.conv import Conv
-from tilewright.ops.movement import Reshape, Transpose
 from tilewright.ops.pattern import FloatGraph, ScaleRule
+from tilewright.ops.reshape import Reshape
 from tilewright.ops.softmax import LONGEST, Softmax
+from tilewright.ops.transpose import Transpose
 
 U8, S8, S16 = DType.U8, DType.S8, DType.S16
 

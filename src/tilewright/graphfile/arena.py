@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.graph import Graph
-from tilewright.ops.movement import Reshape
+from tilewright.ops.reshape import Reshape
 from tilewright.program.constants import ALIGNMENT
 
 

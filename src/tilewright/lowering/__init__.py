@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tilewright.lowering.host import DOMAIN, ISLAND_OP
-from tilewright.lowering.lower import Island, Lowered, PixelInput, lower
+from tilewright.lowering.island import Island
+from tilewright.lowering.lower import Lowered, PixelInput, lower
 from tilewright.lowering.partition import CpuNode
 
 __all__ = ["DOMAIN", "ISLAND_OP", "CpuNode", "Island", "Lowered", "PixelInput", "lower"]

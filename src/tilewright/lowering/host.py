@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
+from tilewright.lowering.island import Island
 from tilewright.lowering.partition import Partition
-
-if TYPE_CHECKING:
-    from tilewright.lowering.lower import Island
 
 DOMAIN = "ai.tilewright"
 ISLAND_OP = "NpuGraph"

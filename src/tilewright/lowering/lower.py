@@ -11,20 +11,13 @@ import onnx_ir as ir
 from tilewright import graph as integer
 from tilewright import numerics
 from tilewright.lowering.host import build_host
+from tilewright.lowering.island import Island
 from tilewright.lowering.partition import CpuNode, Partition, partition
 from tilewright.ops import catalog
 from tilewright.ops.builder import Builder
 from tilewright.ops.pattern import FloatGraph, Site
 from tilewright.quantize.sites import find_sites
 from tilewright.quantize.strip import strip
-
-
-@dataclass(frozen=True, eq=False)
-class Island:
-    """A part of the model that runs on the NPU; its borders carry float32 ONNX tensors."""
-
-    name: str
-    graph: integer.Graph
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,6 +17,8 @@ import onnx_ir as ir
 from tilewright.errors import QuantizationError
 from tilewright.graph import Border, DType, Encoding, Graph, Node, Operator, TensorType
 from tilewright.ops.pattern import FloatGraph, Site, shape_of
+from tilewright.ops.reshape import Reshape
+from tilewright.ops.transpose import Transpose
 
 Permutation = tuple[int, ...]
 
@@ -90,6 +92,10 @@ class Builder:
             )
         return found
 
+    def passed_encoding(self, value: ir.Value, x: Operand) -> Encoding:
+        """The encoding that the model gives `value`, else that of the input it is moved from."""
+        return self.float_graph.encoding(value) or x.type.encoding
+
     def operand(self, value: ir.Value, permutation: Permutation | None = None) -> Operand:
         """The stored tensor of an ONNX value, permuted where the layout differs.
 
@@ -103,8 +109,6 @@ class Builder:
 
     def permuted(self, operand: Operand, permutation: Permutation) -> Operand:
         """The same ONNX tensor stored in another order; a size-1 shuffle is only a reshape."""
-        from tilewright.ops.movement import Reshape, Transpose
-
         axes = tuple(operand.permutation.index(p) for p in permutation)
         known = self._moved.get((operand.name, axes))
         if known is not None:

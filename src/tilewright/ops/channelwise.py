@@ -19,8 +19,8 @@ from tilewright.ops.activation import Activation
 from tilewright.ops.builder import Builder, Operand, WeightCodes, onnx_order
 from tilewright.ops.conv import Conv
 from tilewright.ops.elementwise import channel_layout
-from tilewright.ops.movement import Reshape
 from tilewright.ops.pattern import Site
+from tilewright.ops.reshape import Reshape
 
 
 @dataclass(frozen=True)

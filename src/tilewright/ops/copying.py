@@ -10,12 +10,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import onnx_ir as ir
 
 from tilewright import numerics
 from tilewright.graph import Array, Encoding, TensorType, attribute
 from tilewright.numerics import IntRange, Multiplier
-from tilewright.ops.builder import Builder, Operand
 from tilewright.ops.protocol import NpuOperator, strided_axes
 from tilewright.program.isa import Fill, Instruction, Rescale
 
@@ -120,8 +118,3 @@ def fills(shape: Sequence[int], y: Strided, value: int) -> list[Instruction]:
         Fill(y=y.address + offset, shape=extents, y_strides=strides, type=y.type.dtype, value=value)
         for extents, (strides,), (offset,) in foldable_boxes(shape, [y.strides], 4)
     ]
-
-
-def passed_encoding(builder: Builder, value: ir.Value, x: Operand) -> Encoding:
-    """The encoding that the model gives `value`, else that of the input it is moved from."""
-    return builder.float_graph.encoding(value) or x.type.encoding

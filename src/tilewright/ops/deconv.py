@@ -18,7 +18,6 @@ from tilewright.graph import Array, DType, TensorType, attribute, constant
 from tilewright.ops import elementwise, product
 from tilewright.ops.activation import Activation, absorb
 from tilewright.ops.builder import Builder, WeightCodes, channels_last, onnx_order
-from tilewright.ops.movement import Reshape
 from tilewright.ops.pattern import (
     FloatGraph,
     Refusal,
@@ -29,6 +28,7 @@ from tilewright.ops.pattern import (
     shape_of,
 )
 from tilewright.ops.protocol import NpuOperator, Region, Span, Split, Tile, Work, region_elements
+from tilewright.ops.reshape import Reshape
 from tilewright.program.isa import Deconvolve, Instruction
 
 ONNX = ("ConvTranspose",)

@@ -13,6 +13,7 @@ from tilewright.graph import Array, DType, TensorType
 from tilewright.ops.builder import Builder, Operand, Permutation
 from tilewright.ops.copying import foldable_boxes
 from tilewright.ops.protocol import Region, Span, View
+from tilewright.ops.reshape import Reshape
 
 ACTIVATION_TYPES = (DType.U8, DType.S8, DType.S16)
 
@@ -81,8 +82,6 @@ def boxes(shape: Sequence[int], strides: Sequence[Sequence[int]], length: int) -
 
 def lifted(builder: Builder, operand: Operand, rank: int) -> Operand:
     """The operand with axes of extent 1 put in front of its ONNX shape, up to `rank`."""
-    from tilewright.ops.movement import Reshape
-
     more = rank - len(operand.permutation)
     if more == 0:
         return operand

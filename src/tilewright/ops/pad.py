@@ -22,7 +22,6 @@ from tilewright.ops.copying import (
     Strided,
     copies,
     fills,
-    passed_encoding,
     rescale_between,
     rescaled,
 )
@@ -169,7 +168,7 @@ def bind(site: Site, builder: Builder) -> None:
     """Pad in the input's layout; the border modes join slices of the input."""
     pattern: PadPattern = site.pattern
     x, value = builder.operand(site.inputs[0]), site.outputs[0]
-    encoding = passed_encoding(builder, value, x)
+    encoding = builder.passed_encoding(value, x)
     if pattern.mode != "constant":
         joined = _with_borders(builder, x, pattern, site.name)
         requantized(builder, joined, encoding, site.name, value)

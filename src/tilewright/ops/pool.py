@@ -21,11 +21,9 @@ from tilewright.ops.builder import Builder, Operand, channels_last, onnx_order
 from tilewright.ops.conv import window
 from tilewright.ops.copying import (
     movement_limits,
-    passed_encoding,
     rescale_between,
     rescaled,
 )
-from tilewright.ops.movement import Reshape
 from tilewright.ops.pattern import (
     FloatGraph,
     Refusal,
@@ -44,6 +42,7 @@ from tilewright.ops.protocol import (
     Work,
     region_elements,
 )
+from tilewright.ops.reshape import Reshape
 from tilewright.program import isa
 from tilewright.program.isa import CountRecord, Instruction
 
@@ -359,7 +358,7 @@ def bind(site: Site, builder: Builder) -> None:
     x = builder.operand(site.inputs[0], channels_last(rank))
     value = site.outputs[0]
     if site.kind == "MaxPool":
-        encoding = passed_encoding(builder, value, x)
+        encoding = builder.passed_encoding(value, x)
     else:
         encoding = builder.encoding(value)
     if rank == 3:

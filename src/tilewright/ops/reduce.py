@@ -18,7 +18,6 @@ from tilewright.errors import QuantizationError
 from tilewright.graph import Array, TensorType, attribute
 from tilewright.ops.activation import Activation, absorb_clamps, clamp_pair
 from tilewright.ops.builder import Builder, Operand
-from tilewright.ops.movement import Reshape
 from tilewright.ops.pattern import FloatGraph, Refusal, Site, attribute_int, shape_of
 from tilewright.ops.protocol import (
     NpuOperator,
@@ -31,6 +30,7 @@ from tilewright.ops.protocol import (
     region_shape,
     strided_axes,
 )
+from tilewright.ops.reshape import Reshape
 from tilewright.program import isa
 from tilewright.program.isa import Instruction
 

@@ -20,8 +20,6 @@ from tilewright import numerics
 from tilewright.errors import QuantizationError
 from tilewright.graph import Array, TensorType, attribute, constant
 from tilewright.ops.builder import Builder, channels_last, onnx_order
-from tilewright.ops.copying import passed_encoding
-from tilewright.ops.movement import Reshape
 from tilewright.ops.pattern import (
     FloatGraph,
     Refusal,
@@ -34,6 +32,7 @@ from tilewright.ops.pattern import (
     shape_of,
 )
 from tilewright.ops.protocol import NpuOperator, Region, Span, Split, Tile, Work, region_elements
+from tilewright.ops.reshape import Reshape
 from tilewright.program import isa
 from tilewright.program.isa import Instruction, TapRecord
 
@@ -317,7 +316,7 @@ def bind(site: Site, builder: Builder) -> None:
     rank = len(shape_of(site.inputs[0]))
     x, value = builder.operand(site.inputs[0], channels_last(rank)), site.outputs[0]
     passed = pattern.rule.mode != "cubic"
-    encoding = passed_encoding(builder, value, x) if passed else builder.encoding(value)
+    encoding = builder.passed_encoding(value, x) if passed else builder.encoding(value)
     m, shift = numerics.multiplier(x.type.scale / (encoding.scale * 2.0**22), site.name)
     rows, columns = (tap_records(a, pattern.rule) for a in (pattern.rows, pattern.columns))
     op = Resize(pattern.rule.taps, m, shift, rows, columns)

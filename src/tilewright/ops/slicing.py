@@ -19,12 +19,12 @@ from tilewright.ops.copying import (
     Movement,
     Strided,
     copies,
-    passed_encoding,
     rescale_between,
     rescaled,
 )
 from tilewright.ops.pattern import FloatGraph, Refusal, ScaleRule, Site, attribute_int, shape_of
 from tilewright.ops.protocol import Region, Span, Tile, region_shape
+from tilewright.ops.reshape import Reshape
 from tilewright.program.isa import Instruction
 
 ONNX = ("Slice", "Split", "Gather")
@@ -190,7 +190,7 @@ def bind(site: Site, builder: Builder) -> None:
     for value, cuts in zip(site.outputs, pattern.cuts, strict=True):
         if not value.uses() and not value.is_graph_output():
             continue
-        encoding = passed_encoding(builder, value, x)
+        encoding = builder.passed_encoding(value, x)
         if pattern.drops is None:
             sliced(builder, x, cuts, encoding, site.name, value)
         else:
@@ -233,8 +233,6 @@ def requantized(
 
 
 def _drop_axis(builder: Builder, part: Operand, axis: int, value: ir.Value) -> None:
-    from tilewright.ops.movement import Reshape
-
     shape = list(part.type.shape)
     del shape[part.axis(axis)]
     permutation = tuple(p - (p > axis) for p in part.permutation if p != axis)

@@ -19,7 +19,6 @@ from tilewright.ops.copying import (
     Movement,
     Strided,
     copies,
-    passed_encoding,
     rescale_between,
     rescaled,
 )
@@ -197,7 +196,7 @@ def bind(site: Site, builder: Builder) -> None:
     pattern: SpacePattern = site.pattern
     rank = len(shape_of(site.inputs[0]))
     x, value = builder.operand(site.inputs[0], channels_last(rank)), site.outputs[0]
-    encoding = passed_encoding(builder, value, x)
+    encoding = builder.passed_encoding(value, x)
     rescale = rescale_between(x.type.encoding, encoding, site.name)
     op: NpuOperator = SpaceToDepth(*rescale, pattern.block)
     if site.kind == "DepthToSpace":
