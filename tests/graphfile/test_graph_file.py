@@ -18,8 +18,8 @@ from tilewright.graphfile.reader import sections_of
 from tilewright.graphfile.writer import seal
 from tilewright.ops.clamp import Rescale
 from tilewright.ops.conv import Conv
-from tilewright.ops.movement import Reshape
 from tilewright.ops.product import channel_records
+from tilewright.ops.reshape import Reshape
 
 U8 = TensorType(DType.U8, (1, 4, 4, 3), 0.5, 7)
 
