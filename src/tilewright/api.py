@@ -281,6 +281,7 @@ class _Run:
                 assert self.samples is not None
                 quantized, found = quantize_stage(
                     self._model(OPTIMIZED),
+                    self.source,
                     self.samples,
                     self.config,
                     self.target,

@@ -27,6 +27,7 @@ from tilewright.data import InputDescription, SampleSet, explain, open_samples, 
 from tilewright.data.checks import CalibrationChecks, CalibrationWarning
 from tilewright.data.preprocess import image_form
 from tilewright.errors import ConfigError, ModelError
+from tilewright.first_layer import first_layer_warning
 from tilewright.targets import Target
 
 if TYPE_CHECKING:
@@ -142,13 +143,19 @@ def open_calibration(config: BuildConfig, descriptions: Sequence[InputDescriptio
 
 def quantize_stage(
     model: ir.Model,
+    source: Path,
     samples: SampleSet,
     config: BuildConfig,
     target: Target,
     output: Path,
     progress: Progress,
 ) -> tuple[Quantized, dict[str, Any]]:
-    """Calibrate, quantize, write the QDQ model."""
+    """Calibrate, quantize, write the QDQ model.
+
+    Args:
+        model: in canonical form.
+        source: the file that it came from, whose own statistics the samples are held against.
+    """
     from tilewright.data.samples import MEANINGLESS
     from tilewright.importer import save
     from tilewright.quantize import quantize_model, resolve_scheme
@@ -168,7 +175,8 @@ def quantize_stage(
     if samples.meaningless:
         warnings.append(CalibrationWarning("random-samples", MEANINGLESS))
     else:
-        warnings += _other_preprocessing(model, samples)
+        first = first_layer_warning(source, (s.feeds for s in samples))
+        warnings += [first] if first is not None else _other_preprocessing(model, samples)
     calibration = quantized.report.seconds.get("calibrate", seconds)
     return quantized, {
         "scheme": quantized.report.scheme,

@@ -68,7 +68,9 @@ def quantize_file(
     samples = open_calibration(settings, inputs)
     start = time.perf_counter()
     with replacing(output) as temporary:
-        _, found = quantize_stage(imported.model, samples, settings, target, temporary, progress)
+        _, found = quantize_stage(
+            imported.model, model, samples, settings, target, temporary, progress
+        )
     return {"quantized": str(output), "seconds": time.perf_counter() - start, **found}
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -55,6 +55,16 @@ def note(text: str) -> None:
 def warn(text: str) -> None:
     """A warning: stderr, one line, stands out on a terminal."""
     err().print(f"warning: {text}", style="yellow", markup=False)
+
+
+def warn_all(warnings: Iterable[tuple[str, str]]) -> None:
+    """Warnings as (kind, text): the first of each kind, and how many more there are."""
+    kinds: dict[str, list[str]] = {}
+    for kind, text in warnings:
+        kinds.setdefault(kind, []).append(text)
+    for texts in kinds.values():
+        more = f" (and {len(texts) - 1} more like it)" if len(texts) > 1 else ""
+        warn(texts[0] + more)
 
 
 def table(

@@ -103,8 +103,7 @@ def build_object(result: Build) -> dict[str, Any]:
 def print_build(result: Build) -> None:
     """What a person wants to know after a build."""
     report = result.report()
-    for warning in report.warnings:
-        console.warn(f"{warning.stage}: {warning.text}")
+    console.warn_all((w.code, f"{w.stage}: {w.text}") for w in report.warnings)
     for node in report.nodes_cpu:
         console.note(f"on the CPU: {node.name} ({node.op}): {node.reason}")
     if report.float_difference:
@@ -231,8 +230,7 @@ def quantize(
     if json:
         console.emit(result)
         return
-    for warning in result["warnings"]:
-        console.warn(warning["text"])
+    console.warn_all((w["code"], w["text"]) for w in result["warnings"])
     console.say(
         f"{result['samples']} samples in {result['seconds']:.1f} s"
         f" ({result['samples_per_second']:.1f}/s)"
