@@ -107,7 +107,7 @@ static size_t pack_block(const tw_product *p, const tw_depthwise_set *set, int64
         biases[i] = stored ? folded_bias(p, channel, set->x_bytes) : 0;
     }
     tw_pack_tail(y, set->lanes, vectors, p, channels, biases);
-    unsigned char *bounds = y + tw_tail_bytes(set->lanes, vectors) - 3 * TW_ALIGNMENT;
+    unsigned char *bounds = y + tw_tail_bytes(set->lanes, vectors) - TW_BOUND_BYTES;
     /* The bytes are stored in channel order, whatever the order of the lanes. */
     for (int32_t i = 0; i < set->block; ++i) {
         const tw_channel_record *channel = &p->channels[tw_min(first + i, p->out_channels - 1)];

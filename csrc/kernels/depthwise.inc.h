@@ -16,6 +16,8 @@ depthwise_pixels(const tw_depthwise_row *row, const unsigned char *weights, int6
     const int groups = (kernel_rows + GROUP - 1) / GROUP;
     const ptrdiff_t tap = (ptrdiff_t)BLOCK_VECTORS * VECTOR_BYTES;
     const unsigned char *tail = weights + kernel_columns * groups * tap;
+    const unsigned char *bounds = tail + TW_TAIL_VECTORS * tap;
+    const bool is_long = bounds[3 * TW_ALIGNMENT] != 0;
     VECTOR acc[AT_ONCE][BLOCK_VECTORS];
 #pragma GCC unroll 4
     for (int p = 0; p < pixels; ++p) {
@@ -58,9 +60,10 @@ depthwise_pixels(const tw_depthwise_row *row, const unsigned char *weights, int6
         VECTOR codes[BLOCK_VECTORS];
 #pragma GCC unroll 4
         for (int v = 0; v < BLOCK_VECTORS; ++v) {
-            codes[v] = requantize(acc[p][v], tail + v * VECTOR_BYTES, tap);
+            codes[v] = is_long ? requantize_long(acc[p][v], tail + v * VECTOR_BYTES, tap)
+                               : requantize(acc[p][v], tail + v * VECTOR_BYTES, tap);
         }
-        store_block(row->y + (first + p) * row->y_stride + channel, codes, tail + 6 * tap, columns);
+        store_block(row->y + (first + p) * row->y_stride + channel, codes, bounds, columns);
     }
 }
 

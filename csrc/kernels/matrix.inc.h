@@ -54,13 +54,16 @@ static inline __attribute__((always_inline)) void product_tile(const tw_tile *ti
         }
         return;
     }
-    const unsigned char *bounds = tile->tail + 6 * stride;
+    const unsigned char *bounds = tile->tail + TW_TAIL_VECTORS * stride;
+    const bool is_long = bounds[3 * TW_ALIGNMENT] != 0;
 #pragma GCC unroll 8
     for (int m = 0; m < rows; ++m) {
         VECTOR codes[TW_TILE_VECTORS];
 #pragma GCC unroll 4
         for (int v = 0; v < vectors; ++v) {
-            codes[v] = requantize(acc[m][v], tile->tail + v * VECTOR_BYTES, stride);
+            const unsigned char *tail = tile->tail + v * VECTOR_BYTES;
+            codes[v] = is_long ? requantize_long(acc[m][v], tail, stride)
+                               : requantize(acc[m][v], tail, stride);
         }
         store_columns(tile->y + m * tile->y_stride, codes, vectors, bounds, tile->columns);
     }

@@ -54,11 +54,7 @@ static tw_status prove_bound(tw_prepare *prepare, tw_product *product) {
             return tw_refuse(prepare, "an accumulator may overflow");
         }
         bounds[o] = bound;
-        if (product->plain_tail) {
-            tw_channel_record plain = *channel;
-            product->plain_tail = tw_fit_tail(&plain, bound) &&
-                                  tw_r24(bound, plain.multiplier, plain.shift) < (INT64_C(1) << 30);
-        }
+        product->plain_tail = product->plain_tail && tw_fits_tail(channel, bound);
     }
     return TW_OK;
 }

@@ -10,7 +10,12 @@
 
 #include "kernel.h"
 
-enum { TW_TILE_ROWS = 8, TW_TILE_VECTORS = 4 };
+enum {
+    TW_TILE_ROWS = 8,
+    TW_TILE_VECTORS = 4,
+    TW_TAIL_VECTORS = 8,               /* of a panel's epilogue, for each vector of channels */
+    TW_BOUND_BYTES = 4 * TW_ALIGNMENT, /* lower and upper clamps, sign flips, whether it is long */
+};
 
 typedef struct tw_product {
     int64_t images, in_rows, in_columns, in_channels;
@@ -104,9 +109,8 @@ size_t tw_tail_bytes(int32_t lanes, int32_t vectors);
 void tw_pack_tail(unsigned char *tail, int32_t lanes, int32_t vectors, const tw_product *product,
                   const int64_t *channels, const int64_t *biases);
 
-/* Whether the vector epilogue is exact for a channel whose accumulator stays within `bound`; a
- * rescale whose results are all zero is replaced by a plainer one. */
-bool tw_fit_tail(tw_channel_record *channel, int64_t bound);
+/* Whether the vector epilogue is exact for a channel whose accumulator stays within `bound`. */
+bool tw_fits_tail(const tw_channel_record *channel, int64_t bound);
 
 /* Copies input rows [first, first + rows) and columns [first_column, ...) of one image into a band,
  * padded with the code that counts as nothing. */

@@ -41,10 +41,15 @@ typedef struct tw_tail {
     int32_t dtype;
 } tw_tail;
 
-typedef struct tw_rows {
+typedef struct tw_rows tw_rows;
+
+struct tw_rows {
     /* code - zero, from codes of `dtype` */
     void (*widen)(int32_t *y, const void *x, int32_t dtype, int32_t zero, int64_t n);
     void (*widen16)(int16_t *y, const void *x, int32_t dtype, int32_t zero, int64_t n);
+    /* rne(clamp(x / scale, lo, hi)) + zero, NaN giving zero; results of 16 bits */
+    void (*quantize)(int32_t *y, const float *x, float scale, float lo, float hi, int32_t zero,
+                     int64_t n);
     /* y = x ^ 0x80 */
     void (*flip)(uint8_t *y, const uint8_t *x, int64_t n);
     /* values in range to codes of `dtype` */
@@ -68,7 +73,7 @@ typedef struct tw_rows {
     /* acc[c] += x * w[c] */
     void (*scale_add32)(int32_t *acc, int16_t x, const int16_t *w, int64_t n);
     void (*scale_add64)(int64_t *acc, int16_t x, const int16_t *w, int64_t n);
-} tw_rows;
+};
 
 extern const tw_rows tw_rows_portable;
 extern const tw_rows tw_rows_avx2;

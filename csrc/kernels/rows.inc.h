@@ -41,6 +41,19 @@ static void widen16(int16_t *restrict y, const void *x, int32_t dtype, int32_t z
     }
 }
 
+/* Adding and subtracting 1.5 * 2**23 rounds to the nearest integer, halves to even. */
+static void quantize(int32_t *restrict y, const float *restrict x, float scale, float lo, float hi,
+                     int32_t zero, int64_t n) {
+    const float magic = 12582912.0F;
+    for (int64_t i = 0; i < n; ++i) {
+        float q = x[i] / scale;
+        q = q == q ? q : 0.0F;
+        q = q < lo ? lo : q;
+        q = q > hi ? hi : q;
+        y[i] = (int32_t)((q + magic) - magic) + zero;
+    }
+}
+
 static void flip(uint8_t *restrict y, const uint8_t *restrict x, int64_t n) {
     for (int64_t i = 0; i < n; ++i) {
         y[i] = x[i] ^ 0x80;
@@ -184,6 +197,7 @@ static void scale_add64(int64_t *restrict acc, int16_t x, const int16_t *restric
 const tw_rows TW_ROWS_NAME = {
     .widen = widen,
     .widen16 = widen16,
+    .quantize = quantize,
     .flip = flip,
     .narrow = narrow,
     .rescale = rescale,

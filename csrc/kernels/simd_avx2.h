@@ -27,6 +27,18 @@ static inline VECTOR requantize(VECTOR acc, const unsigned char *tail, ptrdiff_t
     return _mm256_srav_epi32(upper, load_vector(tail + 5 * stride));
 }
 
+/* The same for any shift. */
+static inline VECTOR requantize_long(VECTOR acc, const unsigned char *tail, ptrdiff_t stride) {
+    VECTOR even = _mm256_mul_epi32(acc, load_vector(tail + stride));
+    VECTOR odd = _mm256_mul_epi32(_mm256_srli_epi64(acc, 32), load_vector(tail + 2 * stride));
+    even = _mm256_add_epi64(even, load_vector(tail + 3 * stride));
+    odd = _mm256_add_epi64(odd, load_vector(tail + 4 * stride));
+    even = _mm256_srlv_epi64(even, load_vector(tail + 5 * stride));
+    odd = _mm256_srlv_epi64(odd, load_vector(tail + 6 * stride));
+    const VECTOR merged = _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xAA);
+    return _mm256_add_epi32(merged, load_vector(tail + 7 * stride));
+}
+
 static inline void store_some(unsigned char *y, __m128i bytes, int32_t columns) {
     if (columns == 16) {
         _mm_storeu_si128((__m128i *)(void *)y, bytes);

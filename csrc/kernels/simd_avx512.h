@@ -27,6 +27,18 @@ static inline VECTOR requantize(VECTOR acc, const unsigned char *tail, ptrdiff_t
     return _mm512_srav_epi32(upper, load_vector(tail + 5 * stride));
 }
 
+/* The same for any shift. */
+static inline VECTOR requantize_long(VECTOR acc, const unsigned char *tail, ptrdiff_t stride) {
+    VECTOR even = _mm512_mul_epi32(acc, load_vector(tail + stride));
+    VECTOR odd = _mm512_mul_epi32(_mm512_srli_epi64(acc, 32), load_vector(tail + 2 * stride));
+    even = _mm512_add_epi64(even, load_vector(tail + 3 * stride));
+    odd = _mm512_add_epi64(odd, load_vector(tail + 4 * stride));
+    even = _mm512_srlv_epi64(even, load_vector(tail + 5 * stride));
+    odd = _mm512_srlv_epi64(odd, load_vector(tail + 6 * stride));
+    const VECTOR merged = _mm512_mask_shuffle_epi32(even, 0xAAAA, odd, _MM_PERM_CCAA);
+    return _mm512_add_epi32(merged, load_vector(tail + 7 * stride));
+}
+
 static inline VECTOR clamp_bytes(VECTOR bytes, const unsigned char *bounds) {
     bytes = _mm512_max_epu8(bytes, load_vector(bounds));
     bytes = _mm512_min_epu8(bytes, load_vector(bounds + 64));

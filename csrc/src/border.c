@@ -3,35 +3,34 @@
 #include <math.h>
 #include <string.h>
 
-/* Calls for runs of the last stored axis; `value` is the ONNX position of the run's first element.
- */
+/* Runs along the last ONNX axis; float values are contiguous there. */
 typedef struct tw_walk {
     int32_t rank;
-    int64_t extent[TW_MAX_RANK];
-    int64_t step[TW_MAX_RANK]; /* in ONNX elements, along each stored axis */
+    int64_t extent[TW_MAX_RANK]; /* ONNX axes */
+    int64_t step[TW_MAX_RANK];   /* in stored elements, along each of them */
     int64_t runs;
     int64_t run;
+    int64_t run_step;
 } tw_walk;
 
 static tw_walk walk_of(const tw_border *border, const tw_tensor *tensor) {
-    tw_walk walk = {.rank = border->rank, .runs = 1, .run = 1};
-    int64_t strides[TW_MAX_RANK];
+    tw_walk walk = {.rank = border->rank, .runs = 1, .run = 1, .run_step = 1};
     int64_t stride = 1;
-    for (int32_t axis = border->rank - 1; axis >= 0; --axis) {
-        strides[axis] = stride;
+    for (int32_t i = border->rank - 1; i >= 0; --i) {
+        const int64_t axis = border->permutation[i];
+        walk.extent[axis] = border->shape[axis];
+        walk.step[axis] = stride;
         stride *= border->shape[axis];
-    }
-    for (int32_t i = 0; i < border->rank; ++i) {
-        walk.extent[i] = tensor->shape[i];
-        walk.step[i] = strides[border->permutation[i]];
     }
     if (walk.rank > 0) {
         walk.run = walk.extent[walk.rank - 1];
+        walk.run_step = walk.step[walk.rank - 1];
         walk.runs = tensor->elements / walk.run;
     }
     return walk;
 }
 
+/* Stored position of the first element of a run. */
 static int64_t run_start(const tw_walk *walk, int64_t run) {
     int64_t at = 0;
     for (int32_t axis = walk->rank - 2; axis >= 0; --axis) {
@@ -56,21 +55,11 @@ static int64_t get_code(const unsigned char *codes, int32_t dtype, int64_t i) {
     }
 }
 
-static void put_code(unsigned char *codes, int32_t dtype, int64_t i, int64_t code) {
-    switch (dtype) {
-    case TW_U8:
-    case TW_S8:
-        codes[i] = (unsigned char)code;
-        break;
-    case TW_S16:
-        ((int16_t *)(void *)codes)[i] = (int16_t)code;
-        break;
-    case TW_S32:
+static void put_word(unsigned char *codes, int32_t dtype, int64_t i, int64_t code) {
+    if (dtype == TW_S32) {
         ((int32_t *)(void *)codes)[i] = (int32_t)code;
-        break;
-    default:
+    } else {
         ((int64_t *)(void *)codes)[i] = code;
-        break;
     }
 }
 
@@ -87,19 +76,52 @@ static float highest_of(int32_t dtype) {
     return highest[dtype];
 }
 
-void tw_quantize(const tw_border *border, const tw_tensor *tensor, const float *values,
-                 unsigned char *codes) {
-    const tw_walk walk = walk_of(border, tensor);
+/* 8-bit and 16-bit codes, by the vector loop. */
+static void quantize_run(const tw_rows *rows, const tw_tensor *tensor, const float *x, int64_t n,
+                         unsigned char *codes, int64_t at, int64_t step) {
     const float zero = (float)tensor->zero_point;
     const float lo = lowest_of(tensor->dtype) - zero, hi = highest_of(tensor->dtype) - zero;
-    const int64_t step = walk.rank > 0 ? walk.step[walk.rank - 1] : 1;
+    while (n > 0) {
+        int32_t values[TW_ROW_BLOCK];
+        const int64_t count = n < TW_ROW_BLOCK ? n : TW_ROW_BLOCK;
+        rows->quantize(values, x, tensor->scale, lo, hi, tensor->zero_point, count);
+        if (tensor->dtype == TW_S16) {
+            int16_t *to = (int16_t *)(void *)codes + at;
+            for (int64_t i = 0; i < count; ++i) {
+                to[i * step] = (int16_t)values[i];
+            }
+        } else {
+            unsigned char *to = codes + at;
+            for (int64_t i = 0; i < count; ++i) {
+                to[i * step] = (unsigned char)values[i];
+            }
+        }
+        x += count;
+        at += count * step;
+        n -= count;
+    }
+}
+
+static void quantize_words(const tw_tensor *tensor, const float *x, int64_t n, unsigned char *codes,
+                           int64_t at, int64_t step) {
+    const float lo = lowest_of(tensor->dtype), hi = highest_of(tensor->dtype);
+    for (int64_t i = 0; i < n; ++i) {
+        float q = x[i] / tensor->scale;
+        q = isnan(q) ? 0 : q < lo ? lo : q > hi ? hi : q;
+        put_word(codes, tensor->dtype, at + i * step, (int64_t)nearbyintf(q));
+    }
+}
+
+void tw_quantize(const tw_rows *rows, const tw_border *border, const tw_tensor *tensor,
+                 const float *values, unsigned char *codes) {
+    const tw_walk walk = walk_of(border, tensor);
     for (int64_t r = 0; r < walk.runs; ++r) {
-        const float *from = values + run_start(&walk, r);
-        for (int64_t i = 0; i < walk.run; ++i) {
-            float q = from[i * step] / tensor->scale;
-            q = isnan(q) ? 0 : q < lo ? lo : q > hi ? hi : q;
-            put_code(codes, tensor->dtype, r * walk.run + i,
-                     (int64_t)nearbyintf(q) + tensor->zero_point);
+        const float *x = values + r * walk.run;
+        const int64_t at = run_start(&walk, r);
+        if (tensor->dtype <= TW_S16) {
+            quantize_run(rows, tensor, x, walk.run, codes, at, walk.run_step);
+        } else {
+            quantize_words(tensor, x, walk.run, codes, at, walk.run_step);
         }
     }
 }
@@ -107,12 +129,12 @@ void tw_quantize(const tw_border *border, const tw_tensor *tensor, const float *
 void tw_dequantize(const tw_border *border, const tw_tensor *tensor, const unsigned char *codes,
                    float *values) {
     const tw_walk walk = walk_of(border, tensor);
-    const int64_t step = walk.rank > 0 ? walk.step[walk.rank - 1] : 1;
     for (int64_t r = 0; r < walk.runs; ++r) {
-        float *to = values + run_start(&walk, r);
+        float *to = values + r * walk.run;
+        const int64_t at = run_start(&walk, r);
         for (int64_t i = 0; i < walk.run; ++i) {
-            const int64_t code = get_code(codes, tensor->dtype, r * walk.run + i);
-            to[i * step] = (float)(code - tensor->zero_point) * tensor->scale;
+            const int64_t code = get_code(codes, tensor->dtype, at + i * walk.run_step);
+            to[i] = (float)(code - tensor->zero_point) * tensor->scale;
         }
     }
 }

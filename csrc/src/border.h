@@ -3,11 +3,12 @@
 #ifndef TW_BORDER_H
 #define TW_BORDER_H
 
+#include "../kernels/rows.h"
 #include "model.h"
 
 /* `values` in ONNX order, `codes` in stored order. */
-void tw_quantize(const tw_border *border, const tw_tensor *tensor, const float *values,
-                 unsigned char *codes);
+void tw_quantize(const tw_rows *rows, const tw_border *border, const tw_tensor *tensor,
+                 const float *values, unsigned char *codes);
 void tw_dequantize(const tw_border *border, const tw_tensor *tensor, const unsigned char *codes,
                    float *values);
 

@@ -177,7 +177,7 @@ tw_status tw_context_set_float(tw_context *context, size_t input, const float *v
         return fail(context, "%zu values were given, the input takes %zu", count,
                     (size_t)tensor->elements);
     }
-    tw_quantize(border, tensor, values, context->tensors[border->tensor]);
+    tw_quantize(context->model->rows, border, tensor, values, context->tensors[border->tensor]);
     return TW_OK;
 }
 

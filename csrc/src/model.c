@@ -72,7 +72,7 @@ static tw_status prepare_steps(tw_model *model) {
     for (int32_t i = 0; i < model->node_count; ++i) {
         const tw_node *node = &model->nodes[i];
         tw_prepare_function *function = tw_find_prepare(node->layout->code);
-        tw_prepare prepare = {model, node, &model->steps[i], choose_rows(model->isa)};
+        tw_prepare prepare = {model, node, &model->steps[i], model->rows};
         if (function == NULL) {
             return tw_model_fail(model, TW_ERROR_UNSUPPORTED,
                                  "%s (%s): no kernel for this operator", node->name,
@@ -96,6 +96,7 @@ static tw_status load(tw_model *model) {
         return tw_model_fail(model, status,
                              "TILEWRIGHT_ISA names no instruction set of this processor");
     }
+    model->rows = choose_rows(model->isa);
     status = tw_model_read(model);
     return status == TW_OK ? prepare_steps(model) : status;
 }

@@ -75,6 +75,7 @@ struct tw_step {
 struct tw_model {
     tw_pool pool;
     tw_isa isa;
+    const struct tw_rows *rows; /* loops for this processor */
     const char *name;
     const unsigned char *data; /* the file */
     size_t data_bytes;
