@@ -1,0 +1,319 @@
+"""Three executions of each network, compared bit by bit: reference, machine and C runtime.
+
+    python benchmarks/bits.py                                  every real network, every target
+    python benchmarks/bits.py --structures DIR                 published architectures besides
+    python benchmarks/bits.py --models face-eye --targets ax650n
+
+Each network is built as `tilewright build` builds it, for every target. Of every sample, the
+reference gives all stored tensors; the C runtime (1 and 2 threads, each instruction set of this
+processor) must give the same ones, and the machine, in each NPU mode, the same outputs of every NPU
+part. Where CPU nodes stand between such parts, every executor is given the same CPU results. The
+target `cpu` has no program: there the reference and the C runtime are compared. Exit code 1 if
+anything differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import building
+import models
+import numpy as np
+import numpy.typing as npt
+import results
+
+from tilewright import borders, reference
+from tilewright.errors import TilewrightError
+from tilewright.evaluation.statistics import NoiseRatio
+from tilewright.execution import Execution, IslandRunner, Values
+from tilewright.graph import Graph
+from tilewright.runtime import Runtime
+from tilewright.stages import float_runner
+from tilewright.targets import load_target
+
+Array = npt.NDArray[Any]
+
+INSTRUCTION_SETS = ("portable", "avx2", "avxvnni", "avx512vnni")
+ISA_VARIABLE = "TILEWRIGHT_ISA"
+MODES = ("NPU1", "NPU3")
+
+
+@dataclass
+class Row:
+    """One network on one target.
+
+    Args:
+        nodes_npu, nodes_cpu: operators of the float model, by where they run.
+        cycles: NPU mode -> `max_cycle`.
+        seconds: stage or executor -> wall time.
+        sqnr_db: output -> decibels against float, over the samples compared.
+        executors: what was compared with the reference.
+        difference: the first one found; empty where all bits agree.
+        failure: why nothing could be compared.
+    """
+
+    network: str
+    target: str
+    shape: tuple[int, ...]
+    trained: bool
+    nodes_npu: int = 0
+    nodes_cpu: list[str] = field(default_factory=list)
+    cycles: dict[str, int] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    sqnr_db: dict[str, float | None] = field(default_factory=dict)
+    executors: list[str] = field(default_factory=list)
+    difference: str = ""
+    failure: str = ""
+
+    @property
+    def passed(self) -> bool:
+        return not self.difference and not self.failure
+
+
+class Difference(Exception):
+    """The first value in which an executor disagrees."""
+
+
+def compare(who: str, name: str, expected: Array, found: Array) -> None:
+    """Raise Difference unless both hold the same bits."""
+    if expected.dtype == found.dtype and expected.tobytes() == found.tobytes():
+        return
+    if expected.shape != found.shape or expected.dtype != found.dtype:
+        raise Difference(
+            f"{who}: {name} is {found.dtype}{list(found.shape)},"
+            f" the reference {expected.dtype}{list(expected.shape)}"
+        )
+    wrong = expected != found
+    index = tuple(int(i) for i in np.argwhere(wrong)[0])
+    raise Difference(
+        f"{who}: {int(wrong.sum())} of {wrong.size} values of {name} differ,"
+        f" first at {list(index)}: {found[index]} instead of {expected[index]}"
+    )
+
+
+class Reference:
+    """Runs islands by the plain formulas and keeps every stored tensor."""
+
+    def __init__(self, graphs: Mapping[str, Graph]) -> None:
+        self.graphs = graphs
+        self.codes: dict[str, dict[str, Array]] = {}
+
+    def runners(self) -> dict[str, IslandRunner]:
+        return {name: partial(self._run, name) for name in self.graphs}
+
+    def _run(self, name: str, feeds: Values) -> Values:
+        graph = self.graphs[name]
+        codes = reference.execute_codes(graph, borders.quantize_inputs(graph, feeds))
+        self.codes[name] = codes
+        return borders.dequantize_outputs(graph, codes)
+
+
+class CRuntime:
+    """Runs islands by the C runtime and compares every stored tensor."""
+
+    def __init__(self, who: str, expected: Reference, runtimes: Mapping[str, Runtime]) -> None:
+        self.who, self.expected, self.runtimes = who, expected, runtimes
+
+    def runners(self) -> dict[str, IslandRunner]:
+        return {name: partial(self._run, name) for name in self.runtimes}
+
+    def _run(self, name: str, feeds: Values) -> Values:
+        runtime = self.runtimes[name]
+        outputs = runtime.run(feeds)
+        for tensor, codes in self.expected.codes[name].items():
+            compare(self.who, f"{name}/{tensor}", codes, runtime.tensor(tensor))
+        return outputs
+
+
+def usable_instruction_sets(graph_file: bytes) -> list[str]:
+    """Those that this processor has, least first."""
+    found = []
+    for isa in INSTRUCTION_SETS:
+        with instruction_set(isa):
+            try:
+                if Runtime(graph_file).instruction_set == isa:
+                    found.append(isa)
+            except Exception:  # noqa: BLE001 - the runtime refuses what the processor lacks
+                continue
+    return found
+
+
+class instruction_set:  # noqa: N801 - reads as a statement
+    """Within it, the C runtime uses these kernels."""
+
+    def __init__(self, isa: str) -> None:
+        self.isa = isa
+
+    def __enter__(self) -> None:
+        os.environ[ISA_VARIABLE] = self.isa
+
+    def __exit__(self, *_: object) -> None:
+        del os.environ[ISA_VARIABLE]
+
+
+def check(
+    built: building.Built, samples: Sequence[Array], input_name: str, row: Row
+) -> Iterator[str]:
+    """Run every executor over every sample; yields the names of those that agreed.
+
+    Raises:
+        Difference: at the first value that is not the reference's.
+    """
+    model = built.model
+    plan = model.plan
+    expected = Reference(model.graphs)
+    run_float = float_runner(built.optimized) if built.optimized != built.quantized else None
+    ratios: dict[str, NoiseRatio] = {}
+    given: list[tuple[Values, Values, dict[str, dict[str, Array]]]] = []
+    start = time.perf_counter()
+    by_reference = Execution(plan, expected.runners())
+    for sample in samples:
+        values = {input_name: sample}
+        found = by_reference.run(values)
+        given.append((values, found, dict(expected.codes)))
+        for name, exact in (run_float(values) if run_float else {}).items():
+            ratios.setdefault(name, NoiseRatio()).add(exact, found[name])
+    row.seconds["reference"] = (time.perf_counter() - start) / len(samples)
+    row.sqnr_db = {name: _finite(ratio.decibels) for name, ratio in ratios.items()}
+    yield "reference"
+
+    files = {a.name: a.graph for a in model.container.artifacts}
+    sets = usable_instruction_sets(next(iter(files.values())))
+    for isa in sets:
+        for threads in (1, 2):
+            who = f"C {isa} x{threads}"
+            with instruction_set(isa):
+                runtimes = {n: Runtime(f, threads, keep_tensors=True) for n, f in files.items()}
+            start = time.perf_counter()
+            by_c = Execution(plan, CRuntime(who, expected, runtimes).runners())
+            for values, borders_found, codes in given:
+                expected.codes = codes
+                compare_borders(who, borders_found, by_c.run(values, borders_found))
+            row.seconds[who] = (time.perf_counter() - start) / len(samples)
+            for runtime in runtimes.values():
+                runtime.close()
+            yield who
+
+    for mode in model.modes:
+        who = f"machine {mode}"
+        start = time.perf_counter()
+        for values, borders_found, _ in given:
+            simulation = model.simulate(values, mode, given=borders_found)
+            compare_borders(who, borders_found, simulation.values)
+        row.seconds[who] = (time.perf_counter() - start) / len(samples)
+        row.cycles[mode] = simulation.timing.max_cycle
+        yield who
+
+
+def compare_borders(who: str, expected: Values, found: Values) -> None:
+    """Compare every value at a border between NPU parts, CPU nodes and the caller."""
+    for name, value in expected.items():
+        compare(who, name, value, found[name])
+
+
+def _finite(decibels: float | None) -> float | None:
+    return decibels if decibels is not None and np.isfinite(decibels) else None
+
+
+def measure(network: models.Network, target: str, work: Path, samples: int) -> Row:
+    """Build one network for one target and compare the executors."""
+    row = Row(network.name, target, network.shape, network.trained)
+    try:
+        source = building.prepare(network, work)
+        modes = [m for m in MODES if m in load_target(target).modes]
+        config = building.configure(source, target, modes)
+        built = building.build(source, config, source.model.parent / target)
+        row.seconds.update(built.seconds)
+        row.nodes_npu = built.placement["nodes_npu"]
+        row.nodes_cpu = [
+            f"{n['op']} {n['name']}: {n['reason']}" for n in built.placement["nodes_cpu"]
+        ]
+        stacked = building.read_samples(source)
+        size = network.shape[0]
+        chosen = [stacked[i * size : (i + 1) * size] for i in range(samples)]
+        for who in check(built, chosen, source.input, row):
+            row.executors.append(who)
+    except Difference as difference:
+        row.difference = str(difference)
+    except Exception as error:  # noqa: BLE001 - one network's failure is a result
+        row.failure = f"{type(error).__name__}: {error}"
+        if not isinstance(error, TilewrightError):
+            row.failure += f" ({traceback.extract_tb(error.__traceback__)[-1].name})"
+    return row
+
+
+def networks_of(args: argparse.Namespace) -> dict[str, models.Network]:
+    """The networks that the command line asks for."""
+    known = dict(models.REAL)
+    if args.structures:
+        known |= models.structures(args.structures, reduced=args.reduced)
+    unknown = set(args.models or ()) - known.keys()
+    if unknown:
+        sys.exit(f"no network is called {sorted(unknown)[0]}: choose from {', '.join(known)}")
+    return {name: known[name] for name in args.models or known}
+
+
+def print_row(row: Row) -> None:
+    cycles = ", ".join(f"{mode} {count:,}" for mode, count in row.cycles.items())
+    build = sum(row.seconds.get(stage, 0.0) for stage in ("import", "quantize", "compile"))
+    ratios = " ".join(f"{v:.1f}" for v in [*row.sqnr_db.values()][:3] if v is not None)
+    slowest = max((row.seconds.get(f"machine {m}", 0.0) for m in row.cycles), default=0.0)
+    verdict = row.failure or row.difference or f"{len(row.executors)} executors agree"
+    print(
+        f"{row.network:22} {row.target:7} {row.nodes_npu:4} NPU {len(row.nodes_cpu):2} CPU"
+        f" | build {build:5.1f} s, reference {row.seconds.get('reference', 0):.1f} s,"
+        f" machine {slowest:.1f} s | SQNR {ratios or '-'} dB"
+        f" | {cycles or 'no program'} | {verdict}",
+        flush=True,
+    )
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--models", nargs="+", metavar="NAME", help="default: all")
+    parser.add_argument("--targets", nargs="+", default=list(building.npu_targets()))
+    parser.add_argument("--structures", type=Path, metavar="DIR", help="folder of structures.py")
+    parser.add_argument("--reduced", action="store_true", help="structures with smaller inputs")
+    parser.add_argument("--samples", type=int, default=2, help="samples compared (default 2)")
+    parser.add_argument("--jobs", type=int, default=1, help="networks at a time")
+    parser.add_argument("--work", type=Path, help="keep artifacts here")
+    parser.add_argument("--no-write", action="store_true", help="leave results/bits.json alone")
+    return parser.parse_args()
+
+
+def main() -> int:
+    args = arguments()
+    rows = []
+    with tempfile.TemporaryDirectory() as scratch:
+        work = args.work or Path(scratch)
+        cases = [(n, t) for n in networks_of(args).values() for t in args.targets]
+        # A process for each case: its memory comes back, and a crash would be its own.
+        with ProcessPoolExecutor(args.jobs, max_tasks_per_child=1) as pool:
+            futures = [pool.submit(measure, n, t, work, args.samples) for n, t in cases]
+            for future in futures:
+                rows.append(future.result())
+                print_row(rows[-1])
+    failed = [row for row in rows if not row.passed]
+    print(f"{len(rows) - len(failed)} of {len(rows)} agree in every bit")
+    if not args.no_write:
+        settings = {"samples": args.samples, "reduced": args.reduced}
+        results.write("bits", map(dataclasses.asdict, rows), settings=settings)
+    return int(bool(failed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,201 @@
+"""The networks that are measured: origin, input shape and real calibration samples of each."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import faces
+import numpy as np
+import numpy.typing as npt
+import onnx
+from drawings import letters, line, page
+from pictures import IMAGENET_MEAN, IMAGENET_STD, bgr, planes, rows
+from PIL import Image
+
+from tilewright.assets.cache import asset_path
+from tilewright.assets.pictures import calibration_views
+
+Array = npt.NDArray[Any]
+Samples = Iterator[Array]
+
+SEED = 2024
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network with one image-like input.
+
+    Args:
+        name: of the asset or of the structure.
+        shape: static shape of its input.
+        samples: yields that many inputs of that shape, none of which is scored.
+        load: the ONNX model as its author published it.
+        trained: whether its weights mean anything.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    samples: Callable[[int], Samples]
+    load: Callable[[], onnx.ModelProto]
+    trained: bool = True
+
+    def input_name(self, model: onnx.ModelProto) -> str:
+        constants = {t.name for t in model.graph.initializer}
+        return next(str(i.name) for i in model.graph.input if i.name not in constants)
+
+
+# Calibration samples, one function for each kind of preprocessing.
+
+
+def _views(size: int, mean: Any, std: Any, count: int) -> Samples:
+    for view in calibration_views(size, count).pixels:
+        yield planes(view, mean, std)
+
+
+def _bgr_rows(size: int, mean: Any, std: Any, count: int) -> Samples:
+    for view in calibration_views(size, count).pixels:
+        yield rows(bgr(view), mean, std)
+
+
+def _wide_views(width: int, height: int, count: int) -> Samples:
+    for view in calibration_views(width, count).pixels:
+        small = Image.fromarray(view).resize((width, height), Image.Resampling.BILINEAR)
+        yield planes(small, 127, 128)
+
+
+def _letters(count: int) -> Samples:
+    rng = np.random.default_rng(SEED)
+    for view in calibration_views(416, count).pixels:
+        yield planes(bgr(letters(Image.fromarray(view), rng)[0]), 0, 1)
+
+
+def _pages(size: int, count: int) -> Samples:
+    rng = np.random.default_rng(SEED)
+    for index, view in enumerate(calibration_views(size, count).pixels):
+        picture = page(rng, size) if index % 2 else Image.fromarray(view)
+        yield planes(picture, 127.5, 127.5)
+
+
+def _padded_lines(count: int) -> Samples:
+    rng = np.random.default_rng(SEED)
+    for index in range(count):
+        text = line(rng, worn=index % 2 == 1)
+        text = text.rotate(180) if index % 4 > 1 else text
+        value = planes(text.resize((min(192, text.width), 48)), 127.5, 127.5)
+        yield np.pad(value, ((0, 0), (0, 0), (0, 0), (0, 192 - value.shape[3])))
+
+
+def _stretched_lines(count: int) -> Samples:
+    rng = np.random.default_rng(SEED)
+    for index in range(count):
+        text = line(rng, worn=index % 2 == 1)
+        text = text.rotate(180) if index % 4 > 1 else text
+        yield planes(text.resize((160, 80)), IMAGENET_MEAN, IMAGENET_STD)
+
+
+def _faces(size: int, margin: float, mean: Any, std: Any, count: int) -> Samples:
+    for face in faces.crops(size, margin, count):
+        yield planes(face, mean, std)
+
+
+def _grey_eyes(count: int) -> Samples:
+    for eye in faces.eyes(24, count):
+        yield np.asarray(eye.convert("L"), np.float32)[None, None] / np.float32(255)
+
+
+def _face_rows(height: int, width: int, margin: float, count: int) -> Samples:
+    for face in faces.crops(max(height, width), margin, count):
+        yield rows(face.resize((width, height)), 127.5, 128)
+
+
+def noise(shape: tuple[int, ...], count: int) -> Samples:
+    """Seeded normal noise: for structures, whose weights are random too."""
+    rng = np.random.default_rng(SEED)
+    for _ in range(count):
+        yield rng.standard_normal(shape, dtype=np.float32)
+
+
+def _asset(name: str) -> onnx.ModelProto:
+    return onnx.load(asset_path(name))
+
+
+def _real(name: str, shape: tuple[int, ...], samples: Callable[[int], Samples]) -> Network:
+    return Network(name, shape, samples, partial(_asset, name))
+
+
+IMAGENET = (IMAGENET_MEAN, IMAGENET_STD)
+
+REAL: dict[str, Network] = {
+    network.name: network
+    for network in (
+        _real("efficientnet-lite0", (1, 3, 224, 224), partial(_views, 224, 127, 128)),
+        _real("efficientnet-lite1", (1, 3, 240, 240), partial(_views, 240, 127, 128)),
+        _real("efficientnet-lite0-bn", (1, 3, 224, 224), partial(_views, 224, 127, 128)),
+        _real("open-nsfw", (1, 224, 224, 3), partial(_bgr_rows, 224, (104, 117, 123), 1)),
+        _real("ultraface-rfb-320", (1, 3, 240, 320), partial(_wide_views, 320, 240)),
+        _real("ddddocr-det", (1, 3, 416, 416), _letters),
+        _real("ppocrv4-det", (1, 3, 640, 640), partial(_pages, 640)),
+        _real("ppocr-cls", (1, 3, 48, 192), _padded_lines),
+        _real("ppocrv5-cls", (1, 3, 80, 160), _stretched_lines),
+        _real("face-pose", (1, 3, 224, 224), partial(_faces, 224, 1.4, *IMAGENET)),
+        _real("face-age", (1, 3, 64, 64), partial(_faces, 64, 1.4, *IMAGENET)),
+        _real("face-gender", (1, 3, 64, 64), partial(_faces, 64, 1.4, *IMAGENET)),
+        _real("face-liveness", (1, 3, 128, 128), partial(_faces, 128, 2.7, 0, 1)),
+        _real("face-eye", (1, 1, 24, 24), _grey_eyes),
+        _real("face-expression", (1, 3, 224, 224), partial(_faces, 224, 1.2, 0, 255)),
+        _real("mtcnn-pnet", (1, 120, 160, 3), partial(_face_rows, 120, 160, 3.0)),
+        _real("mtcnn-rnet", (1, 24, 24, 3), partial(_face_rows, 24, 24, 1.1)),
+        _real("mtcnn-onet", (1, 48, 48, 3), partial(_face_rows, 48, 48, 1.1)),
+    )
+}
+
+STRUCTURE_SIZES = {
+    "resnet18": 224,
+    "resnet50": 224,
+    "mobilenet_v2": 224,
+    "yolov5s_head": 640,
+    "yolox_s_head": 640,
+}
+REDUCED = {224: 96, 640: 192}
+
+
+def structures(folder: Path, *, reduced: bool = False) -> dict[str, Network]:
+    """Published architectures with seeded random weights, from a folder with `structures.py`.
+
+    Args:
+        reduced: smaller inputs, for a quick look.
+    """
+    found = {}
+    for name, size in STRUCTURE_SIZES.items():
+        side = REDUCED[size] if reduced else size
+        shape = (1, 3, side, side)
+        loader = partial(_structure, folder, name, shape)
+        found[name] = Network(name, shape, partial(noise, shape), loader, trained=False)
+    return found
+
+
+def structure(folder: Path, name: str) -> onnx.ModelProto:
+    """One architecture, weights drawn."""
+    spec = importlib.util.spec_from_file_location("structures", folder / "structures.py")
+    if spec is None or spec.loader is None:
+        sys.exit(f"no structures.py in {folder}")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    model: onnx.ModelProto = module.materialize(name)
+    return model
+
+
+def _structure(folder: Path, name: str, shape: tuple[int, ...]) -> onnx.ModelProto:
+    model = structure(folder, name)
+    for dimension, size in zip(model.graph.input[0].type.tensor_type.shape.dim, shape, strict=True):
+        dimension.dim_value = size
+    for output in model.graph.output:
+        output.type.tensor_type.ClearField("shape")
+    del model.graph.value_info[:]
+    return onnx.shape_inference.infer_shapes(model)
