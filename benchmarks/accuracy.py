@@ -90,9 +90,8 @@ def contestants(
     float_model = onnx.load(source.model)
     yield Contestant("float", "onnxruntime", sessions.infer(float_model, threads=threads))
     for setting, quantization in SETTINGS.items():
-        config = building.configure(source, TARGET, ["NPU1"], quantization)
         folder = source.model.parent / setting.replace(" ", "-")
-        built = building.build(source, config, folder)
+        built = building.build(source, TARGET, folder, modes=["NPU1"], quantization=quantization)
         yield from _both(setting, built.quantized, threads)
         yield Contestant(setting, "C runtime", _runtime(built, source.input, threads))
     static = work / f"{source.network.name}.static.onnx"

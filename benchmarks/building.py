@@ -1,9 +1,8 @@
-"""Tilewright's stages on a network of `models`, artifacts in a work folder."""
+"""`tilewright.build` on a network of `models`, artifacts in a work folder."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,21 +12,9 @@ import numpy.typing as npt
 import onnx
 from models import Network
 
+import tilewright
+from tilewright.api import OPTIMIZED, QUANTIZED, Build
 from tilewright.compiled import CompiledModel
-from tilewright.config import BuildConfig, validate_config
-from tilewright.importer import load
-from tilewright.stages import (
-    Compiled,
-    compile_stage,
-    describe_compiled,
-    describe_inputs,
-    import_stage,
-    modes_of,
-    open_calibration,
-    pack,
-    ports_of,
-    quantize_stage,
-)
 from tilewright.targets import load_target, target_names
 
 Array = npt.NDArray[Any]
@@ -55,19 +42,20 @@ class Source:
 
 @dataclass(frozen=True)
 class Built:
-    """A compiled network.
+    """A network that `tilewright.build` has built, and its compiled model, loaded."""
 
-    Args:
-        seconds: stage -> wall time.
-        placement: nodes on the NPU and on the CPU, as in report.json.
-    """
-
+    build: Build
     model: CompiledModel
-    optimized: Path
-    quantized: Path
-    compiled: Compiled
-    seconds: Mapping[str, float]
-    placement: Mapping[str, Any]
+
+    @property
+    def optimized(self) -> Path:
+        """The canonical float model."""
+        return self.build.folder / OPTIMIZED
+
+    @property
+    def quantized(self) -> Path:
+        """The QDQ model."""
+        return self.build.folder / QUANTIZED
 
 
 def prepare(network: Network, work: Path, count: int | None = None) -> Source:
@@ -96,81 +84,32 @@ def read_samples(source: Source) -> Array:
     return stacked
 
 
-def configure(
+def build(
     source: Source,
     target: str,
-    modes: Iterable[str] | None = None,
+    folder: Path,
+    *,
+    modes: Sequence[str] | None = None,
     quantization: Mapping[str, Any] | None = None,
-) -> BuildConfig:
-    """The configuration that `tilewright build` would have; `modes` defaults to all there are."""
+) -> Built:
+    """`tilewright.build` on the source's own samples.
+
+    Args:
+        modes: default: all that the target has.
+        quantization: keys of that section of the configuration.
+    """
     chosen = tuple(modes if modes is not None else load_target(target).modes)
-    given: dict[str, Any] = {
-        "target": target,
+    settings: dict[str, Any] = {
         "input_shapes": {source.input: list(source.network.shape)},
         "input": {"kind": "tensor"},
-        "calibration": {"data": str(source.samples)},
         "quantization": dict(quantization or {}),
     }
-    return validate_config(given | ({"npu_modes": list(chosen)} if chosen else {}))
-
-
-def build(source: Source, config: BuildConfig, folder: Path) -> Built:
-    """Import, quantize, compile and pack; the stages of `tilewright build` without its checks."""
-    folder.mkdir(parents=True, exist_ok=True)
-    optimized, quantized_file = folder / "optimized.onnx", folder / "quantized.onnx"
-    target = load_target(config.target)
-    clock = _Clock()
-    imported, _ = import_stage(source.model, config.input_shapes, optimized)
-    clock.lap("import")
-    inputs = describe_inputs(ports_of(imported.model), config)
-    samples = open_calibration(config, inputs)
-    quantize_stage(imported.model, samples, config, target, quantized_file, _silent)
-    clock.lap("quantize")
-    return _compile(clock, config, inputs, optimized, quantized_file, folder)
-
-
-def build_quantized(qdq: Path, config: BuildConfig, folder: Path) -> Built:
-    """As `build`, of a file that another tool has quantized."""
-    folder.mkdir(parents=True, exist_ok=True)
-    optimized = folder / "optimized.onnx"
-    clock = _Clock()
-    imported, _ = import_stage(qdq, config.input_shapes, optimized)
-    clock.lap("import")
-    inputs = describe_inputs(ports_of(imported.model), config)
-    return _compile(clock, config, inputs, optimized, optimized, folder)
-
-
-def _compile(
-    clock: _Clock,
-    config: BuildConfig,
-    inputs: Any,
-    optimized: Path,
-    quantized: Path,
-    folder: Path,
-) -> Built:
-    target = load_target(config.target)
-    modes = modes_of(config, target)
-    compiled = compile_stage(load(quantized), inputs, target, modes, _silent)
-    pack(compiled, inputs, target, folder / "compiled.onnx")
-    clock.lap("compile")
-    model = CompiledModel(folder / "compiled.onnx")
-    placement = describe_compiled(compiled)
-    return Built(model, optimized, quantized, compiled, clock.seconds, placement)
-
-
-class _Clock:
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self._last = time.perf_counter()
-
-    def lap(self, stage: str) -> None:
-        now = time.perf_counter()
-        self.seconds[stage] = now - self._last
-        self._last = now
-
-
-def _silent(_stage: str, _done: int, _total: int) -> None:
-    return None
+    if chosen:
+        settings["npu_modes"] = list(chosen)
+    built = tilewright.build(
+        source.model, target=target, calibration=source.samples, output=folder, **settings
+    )
+    return Built(built, built.model())
 
 
 def npu_targets() -> tuple[str, ...]:

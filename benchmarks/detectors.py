@@ -126,7 +126,7 @@ def runners(source: building.Source, work: Path) -> Iterator[tuple[str, str, Run
     """Float first, then Tilewright, then the peers: setting, execution and function."""
     model = onnx.load(source.model)
     yield "float", "onnxruntime", _session(model)
-    built = building.build(source, building.configure(source, TARGET, ["NPU1"]), work / "ours")
+    built = building.build(source, TARGET, work / "ours", modes=["NPU1"])
     yield "tilewright", "fused", _session(built.quantized)
     execution = built.model.execution("runtime", threads=2)
     yield (
@@ -225,8 +225,7 @@ def branches(name: str, folder: Path, work: Path) -> Iterator[BranchRow]:
     quantized = []
     for network in (joined, alone):
         source = building.prepare(network, work)
-        config = building.configure(source, TARGET, ["NPU1"])
-        built = building.build(source, config, source.model.parent / TARGET)
+        built = building.build(source, TARGET, source.model.parent / TARGET, modes=["NPU1"])
         execution = built.model.execution("runtime", threads=2)
         quantized.append([execution.run({source.input: value}) for value in inputs])
     with_join = [values[join.output] for values in quantized[0]]

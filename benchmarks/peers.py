@@ -11,6 +11,7 @@ of its own, since it brings PyTorch.  Run as a program, this module quantizes on
 from __future__ import annotations
 
 import argparse
+import importlib
 import subprocess
 import sys
 import tempfile
@@ -129,12 +130,12 @@ def nncf_python() -> Path:
 
 
 def _quantize_nncf(peer: str, source: Path, feeds: Feeds, target: Path) -> None:
-    import nncf  # type: ignore[import-not-found, unused-ignore]
-    from nncf.quantization.advanced_parameters import AdvancedQuantizationParameters
-    from nncf.quantization.range_estimator import RangeEstimatorParametersSet
-
-    ranges = RangeEstimatorParametersSet.MINMAX
-    own = AdvancedQuantizationParameters(activations_range_estimator_params=ranges)
+    nncf = importlib.import_module("nncf")
+    estimators = importlib.import_module("nncf.quantization.range_estimator")
+    advanced = importlib.import_module("nncf.quantization.advanced_parameters")
+    own = advanced.AdvancedQuantizationParameters(
+        activations_range_estimator_params=estimators.RangeEstimatorParametersSet.MINMAX
+    )
     items = [feeds.get_next() for _ in range(len(feeds))]
     quantized = nncf.quantize(
         onnx.load(source),
