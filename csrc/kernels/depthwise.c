@@ -55,18 +55,6 @@ static void choose_parts(const tw_prepare *prepare, tw_depthwise_state *state) {
 #endif
 }
 
-static int64_t folded_bias(const tw_product *product, int64_t channel, int32_t x_bytes) {
-    int64_t bias = tw_bias(&product->channels[channel]);
-    if (x_bytes == 1) {
-        const int64_t taps = product->kernel[0] * product->kernel[1];
-        const int64_t zero = product->x_zero + (product->x_type == TW_S8 ? 128 : 0);
-        for (int64_t k = 0; k < taps; ++k) {
-            bias -= zero * tw_weight(product, channel * taps + k);
-        }
-    }
-    return bias;
-}
-
 /* A weight that kernel row `row` contributes; rows and channels beyond the last count as zero. */
 static void put_weight(unsigned char *y, const tw_product *p, int64_t channel, int64_t row,
                        int64_t column, int32_t x_bytes) {
@@ -104,7 +92,7 @@ static size_t pack_block(const tw_product *p, const tw_depthwise_set *set, int64
         const int64_t channel = first + set->channel(i / set->lanes, i % set->lanes);
         const bool stored = channel < p->out_channels;
         channels[i] = stored ? channel : -1;
-        biases[i] = stored ? folded_bias(p, channel, set->x_bytes) : 0;
+        biases[i] = stored ? tw_folded_bias(p, channel, set->x_bytes) : 0;
     }
     tw_pack_tail(y, set->lanes, vectors, p, channels, biases);
     unsigned char *bounds = y + tw_tail_bytes(set->lanes, vectors) - TW_BOUND_BYTES;

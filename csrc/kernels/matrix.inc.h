@@ -7,18 +7,10 @@
 
 /* `rows` and `vectors` are constants where this is inlined, so that the accumulators are registers.
  */
-static inline __attribute__((always_inline)) void product_tile(const tw_tile *tile, const int rows,
-                                                               const int vectors) {
+static inline __attribute__((always_inline)) void
+accumulate(const tw_tile *tile, const int rows, const int vectors, VECTOR acc[][TW_TILE_VECTORS]) {
     const ptrdiff_t stride = (ptrdiff_t)vectors * VECTOR_BYTES;
     const unsigned char *w = tile->weights;
-    VECTOR acc[TW_TILE_ROWS][TW_TILE_VECTORS];
-#pragma GCC unroll 8
-    for (int m = 0; m < rows; ++m) {
-#pragma GCC unroll 4
-        for (int v = 0; v < vectors; ++v) {
-            acc[m][v] = load_vector(tile->tail + v * VECTOR_BYTES);
-        }
-    }
     for (int64_t t = 0; t < tile->tap_count; ++t) {
         const unsigned char *x[TW_TILE_ROWS];
         const int64_t tap = tile->taps[t];
@@ -43,6 +35,20 @@ static inline __attribute__((always_inline)) void product_tile(const tw_tile *ti
             }
         }
     }
+}
+
+*/ static inline __attribute__((always_inline)) void
+    product_tile(const tw_tile *tile, const int rows, const int vectors) {
+    const ptrdiff_t stride = (ptrdiff_t)vectors * VECTOR_BYTES;
+    VECTOR acc[TW_TILE_ROWS][TW_TILE_VECTORS];
+#pragma GCC unroll 8
+    for (int m = 0; m < rows; ++m) {
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; ++v) {
+            acc[m][v] = load_vector(tile->tail + v * VECTOR_BYTES);
+        }
+    }
+    accumulate(tile, rows, vectors, acc);
     if (tile->raw != NULL) {
         int32_t *raw = tile->raw;
 #pragma GCC unroll 8

@@ -104,6 +104,10 @@ tw_status tw_plan_depthwise(tw_prepare *prepare, const tw_product *product);
 int32_t tw_weight(const tw_product *product, int64_t index);
 int64_t tw_bias(const tw_channel_record *channel);
 
+/* The bias of a channel with, for codes that are not centred (x_bytes 1), what the zero point adds.
+ */
+int64_t tw_folded_bias(const tw_product *product, int64_t channel, int32_t x_bytes);
+
 /* The epilogue of vectors of channels, as `requantize` of the vector kernels reads it. */
 size_t tw_tail_bytes(int32_t lanes, int32_t vectors);
 void tw_pack_tail(unsigned char *tail, int32_t lanes, int32_t vectors, const tw_product *product,

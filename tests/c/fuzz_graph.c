@@ -44,8 +44,9 @@ static unsigned char *read_file(const char *path, size_t *bytes) {
 
 /* Overwrite one place with a value that is often near a limit. */
 static void damage(unsigned char *data, size_t bytes) {
-    static const int64_t values[] = {0,  1,  -1, 2, 3, 7, 8, 63, 64, 127, 128, 255, 256, 4095, 65535,
-                                     INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN};
+    static const int64_t values[] = {0,     1,         -1,        2,         3,        7,   8,
+                                     63,    64,        127,       128,       255,      256, 4095,
+                                     65535, INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN};
     const size_t count = sizeof values / sizeof values[0];
     /* Three of four hit the tables in front of the image, which is most of the file. */
     tw_section_record image;
