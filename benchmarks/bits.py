@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import os
 import sys
 import tempfile
 import time
@@ -33,6 +32,7 @@ import models
 import numpy as np
 import numpy.typing as npt
 import results
+from instruction_sets import instruction_set, usable_instruction_sets
 
 from tilewright import borders, reference
 from tilewright.errors import TilewrightError
@@ -45,8 +45,6 @@ from tilewright.targets import load_target
 
 Array = npt.NDArray[Any]
 
-INSTRUCTION_SETS = ("portable", "avx2", "avxvnni", "avx512vnni")
-ISA_VARIABLE = "TILEWRIGHT_ISA"
 MODES = ("NPU1", "NPU3")
 
 
@@ -135,32 +133,6 @@ class CRuntime:
         for tensor, codes in self.expected.codes[name].items():
             compare(self.who, f"{name}/{tensor}", codes, runtime.tensor(tensor))
         return outputs
-
-
-def usable_instruction_sets(graph_file: bytes) -> list[str]:
-    """Those that this processor has, least first."""
-    found = []
-    for isa in INSTRUCTION_SETS:
-        with instruction_set(isa):
-            try:
-                if Runtime(graph_file).instruction_set == isa:
-                    found.append(isa)
-            except Exception:  # noqa: BLE001 - the runtime refuses what the processor lacks
-                continue
-    return found
-
-
-class instruction_set:  # noqa: N801 - reads as a statement
-    """Within it, the C runtime uses these kernels."""
-
-    def __init__(self, isa: str) -> None:
-        self.isa = isa
-
-    def __enter__(self) -> None:
-        os.environ[ISA_VARIABLE] = self.isa
-
-    def __exit__(self, *_: object) -> None:
-        del os.environ[ISA_VARIABLE]
 
 
 def check(

@@ -6,6 +6,7 @@ fast bias correction); `nncf-minmax`: the same with min-max ranges.  NNCF gets a
 of its own, since it brings PyTorch.  Run as a program, this module quantizes one file:
 
     python benchmarks/peers.py ort-u8 float.onnx samples.npy quantized.onnx
+    python benchmarks/peers.py ort-u8 float.onnx pictures/ quantized.onnx
 """
 
 from __future__ import annotations
@@ -147,17 +148,31 @@ def _quantize_nncf(peer: str, source: Path, feeds: Feeds, target: Path) -> None:
     onnx.save(quantized, target)
 
 
+def _read(samples: Path) -> Iterable[Array]:
+    if samples.is_dir():
+        from pictures import planes
+        from PIL import Image
+
+        return [planes(Image.open(path), 127, 128) for path in sorted(samples.iterdir())]
+    stacked: Array = np.load(samples, mmap_mode="r")
+    return list(stacked)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("peer", choices=PEERS)
     parser.add_argument("source", type=Path, help="float ONNX with a static input")
-    parser.add_argument("samples", type=Path, help=".npy, one sample along the first axis")
+    parser.add_argument(
+        "samples",
+        type=Path,
+        help=".npy, samples along the first axis, or a folder of pictures for (x - 127) / 128",
+    )
     parser.add_argument("target", type=Path, help="QDQ ONNX to write")
     args = parser.parse_args()
     name = onnx.load(args.source).graph.input[0].name
-    feeds = Feeds(name, np.load(args.samples, mmap_mode="r"))
+    feeds = Feeds(name, _read(args.samples))
     if args.peer in ORT_PEERS:
         quantize_static(args.source, feeds, args.target, unsigned=args.peer == "ort-u8")
     else:
