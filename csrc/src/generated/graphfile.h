@@ -246,29 +246,29 @@ enum tw_operator_code {
 
 /* 2-D convolution of an NHWC tensor. */
 typedef struct tw_conv_fields {
-    int64_t groups; /* channel groups; as many as input channels for depthwise */
-    int64_t stride[2]; /* row and column stride */
-    int64_t dilation[2]; /* row and column dilation */
-    int64_t pads[4]; /* top, left, bottom, right padding */
     int64_t weight_type; /* DType of the weights */
     int64_t weight_zero; /* zero point of the weights */
     int64_t pre_shift; /* pre-shift of R24 */
     int64_t table_multiplier; /* multiplier of the table's R24 */
     int64_t table_shift; /* shift of the table's R24 */
+    int64_t groups; /* channel groups; as many as input channels for depthwise */
+    int64_t stride[2]; /* row and column stride */
+    int64_t dilation[2]; /* row and column dilation */
+    int64_t pads[4]; /* top, left, bottom, right padding */
     tw_constant weight; /* codes [out_channels, rows, columns, in_channels/groups] */
     tw_constant channels; /* bias, R24 and clamp of each channel [out_channels] */
     tw_constant table; /* activation over s16 [513], optional */
 } tw_conv_fields;
 static const tw_attribute_layout tw_conv_attributes[] = {
-    {offsetof(tw_conv_fields, groups), 0},
-    {offsetof(tw_conv_fields, stride), 2},
-    {offsetof(tw_conv_fields, dilation), 2},
-    {offsetof(tw_conv_fields, pads), 4},
     {offsetof(tw_conv_fields, weight_type), 0},
     {offsetof(tw_conv_fields, weight_zero), 0},
     {offsetof(tw_conv_fields, pre_shift), 0},
     {offsetof(tw_conv_fields, table_multiplier), 0},
     {offsetof(tw_conv_fields, table_shift), 0},
+    {offsetof(tw_conv_fields, groups), 0},
+    {offsetof(tw_conv_fields, stride), 2},
+    {offsetof(tw_conv_fields, dilation), 2},
+    {offsetof(tw_conv_fields, pads), 4},
 };
 static const tw_constant_layout tw_conv_constants[] = {
     {offsetof(tw_conv_fields, weight), 4, 0},
@@ -318,31 +318,31 @@ static const tw_constant_layout tw_dense_constants[] = {
 
 /* 2-D transposed convolution of an NHWC tensor. */
 typedef struct tw_conv_transpose_fields {
-    int64_t groups; /* channel groups */
-    int64_t stride[2]; /* row and column stride */
-    int64_t dilation[2]; /* row and column dilation */
-    int64_t pads[4]; /* rows and columns cut: top, left, bottom, right */
-    int64_t output_padding[2]; /* rows and columns added at the end */
     int64_t weight_type; /* DType of the weights */
     int64_t weight_zero; /* zero point of the weights */
     int64_t pre_shift; /* pre-shift of R24 */
     int64_t table_multiplier; /* multiplier of the table's R24 */
     int64_t table_shift; /* shift of the table's R24 */
+    int64_t groups; /* channel groups */
+    int64_t stride[2]; /* row and column stride */
+    int64_t dilation[2]; /* row and column dilation */
+    int64_t pads[4]; /* rows and columns cut: top, left, bottom, right */
+    int64_t output_padding[2]; /* rows and columns added at the end */
     tw_constant weight; /* codes [out_channels, rows, columns, in_channels/groups] */
     tw_constant channels; /* bias, R24 and clamp of each channel [out_channels] */
     tw_constant table; /* activation over s16 [513], optional */
 } tw_conv_transpose_fields;
 static const tw_attribute_layout tw_conv_transpose_attributes[] = {
-    {offsetof(tw_conv_transpose_fields, groups), 0},
-    {offsetof(tw_conv_transpose_fields, stride), 2},
-    {offsetof(tw_conv_transpose_fields, dilation), 2},
-    {offsetof(tw_conv_transpose_fields, pads), 4},
-    {offsetof(tw_conv_transpose_fields, output_padding), 2},
     {offsetof(tw_conv_transpose_fields, weight_type), 0},
     {offsetof(tw_conv_transpose_fields, weight_zero), 0},
     {offsetof(tw_conv_transpose_fields, pre_shift), 0},
     {offsetof(tw_conv_transpose_fields, table_multiplier), 0},
     {offsetof(tw_conv_transpose_fields, table_shift), 0},
+    {offsetof(tw_conv_transpose_fields, groups), 0},
+    {offsetof(tw_conv_transpose_fields, stride), 2},
+    {offsetof(tw_conv_transpose_fields, dilation), 2},
+    {offsetof(tw_conv_transpose_fields, pads), 4},
+    {offsetof(tw_conv_transpose_fields, output_padding), 2},
 };
 static const tw_constant_layout tw_conv_transpose_constants[] = {
     {offsetof(tw_conv_transpose_fields, weight), 4, 0},

@@ -13,7 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from tilewright.errors import QuantizationError
-from tilewright.graph import Array, DType, TensorType, attribute, constant
+from tilewright.graph import Array, TensorType, attribute, constant
 from tilewright.ops import product
 from tilewright.ops.activation import Activation, absorb
 from tilewright.ops.builder import Builder, channels_last, onnx_order
@@ -26,7 +26,7 @@ from tilewright.ops.pattern import (
     attribute_ints,
     shape_of,
 )
-from tilewright.ops.protocol import NpuOperator, Region, Span, Split, Tile, Work, region_elements
+from tilewright.ops.protocol import Region, Span, Split, Tile, Work, region_elements
 from tilewright.ops.reshape import Reshape
 from tilewright.program.isa import Convolve, Instruction
 
@@ -37,7 +37,7 @@ LIMITS = "1-D and 2-D, constant weights; any groups, stride, dilation and paddin
 
 
 @dataclass(frozen=True, eq=False)
-class Conv(NpuOperator):
+class Conv(product.Product):
     """2-D convolution of an NHWC tensor."""
 
     CODE = 1
@@ -45,16 +45,9 @@ class Conv(NpuOperator):
     stride: tuple[int, ...] = attribute("row and column stride", count=2)
     dilation: tuple[int, ...] = attribute("row and column dilation", count=2)
     pads: tuple[int, ...] = attribute("top, left, bottom, right padding", count=4)
-    weight_type: int = attribute("DType of the weights")
-    weight_zero: int = attribute("zero point of the weights")
-    pre_shift: int = attribute("pre-shift of R24")
-    table_multiplier: int = attribute("multiplier of the table's R24")
-    table_shift: int = attribute("shift of the table's R24")
     weight: Array = constant(
         "codes", axes=("out_channels", "rows", "columns", "in_channels/groups")
     )
-    channels: Array = constant("bias, R24 and clamp of each channel", axes=("out_channels",))
-    table: Array | None = constant("activation over s16", axes=("513",), optional=True)
 
     def infer(self, inputs: Sequence[TensorType], where: str) -> tuple[tuple[int, ...], ...]:
         (x,) = inputs
@@ -67,14 +60,7 @@ class Conv(NpuOperator):
         top, left, bottom, right = self.pads
         rows = (h + top + bottom - (kh - 1) * self.dilation[0] - 1) // self.stride[0] + 1
         columns = (w + left + right - (kw - 1) * self.dilation[1] - 1) // self.stride[1] + 1
-        product.prove_bound(
-            self.weight,
-            self.weight_zero,
-            product.record_bias(self.channels),
-            x,
-            DType(self.weight_type),
-            where,
-        )
+        self.prove(x, where)
         return ((n, rows, columns, out),)
 
     def reference(
@@ -85,9 +71,9 @@ class Conv(NpuOperator):
         centred = np.pad(
             x.astype(np.int64) - xt.zero_point, ((0, 0), (top, bottom), (left, right), (0, 0))
         )
-        weight = self.weight.astype(np.int64) - self.weight_zero
+        weight = self.centred_weight()
         _, rows, columns, _ = yt.shape
-        acc = np.zeros(yt.shape, np.int64) + product.record_bias(self.channels)
+        acc = np.zeros(yt.shape, np.int64)
         per_group = yt.shape[3] // self.groups
         width = weight.shape[3]
         for u in range(weight.shape[1]):
@@ -105,12 +91,7 @@ class Conv(NpuOperator):
                 for g in range(self.groups):
                     o = slice(g * per_group, (g + 1) * per_group)
                     acc[..., o] += patch[..., g * width : (g + 1) * width] @ tap[o].T
-        return [
-            product.epilogue_reference(
-                acc, self.channels, self.pre_shift, self.table,
-                self.table_multiplier, self.table_shift, yt.encoding,
-            )
-        ]  # fmt: skip
+        return [self.finish(acc, yt)]
 
     def needs(
         self, region: Region, inputs: Sequence[TensorType], output: TensorType
@@ -137,9 +118,6 @@ class Conv(NpuOperator):
         step = 1 if self.groups == 1 else len(self.weight) // self.groups
         return (Split(1), Split(3, step), Split(0), Split(2))
 
-    def constant_rows(self, name: str, region: Region) -> Span:
-        return Span(0, 513) if name == "table" else region[3]
-
     def work(self, region: Region, inputs: Sequence[TensorType], output: TensorType) -> Work:
         taps = int(np.prod(self.weight.shape[1:], dtype=np.int64))
         return Work(macs=region_elements(region) * taps)
@@ -155,9 +133,6 @@ class Conv(NpuOperator):
             Convolve(
                 input=view.at([n, need[1].start, need[2].start, need[3].start]),
                 output=tile.output.at([n, rows.start, columns.start, channels.start]),
-                weights=tile.constants["weight"],
-                channels=tile.constants["channels"],
-                table=tile.constants.get("table", 0),
                 in_rows=need[1].size,
                 in_columns=need[2].size,
                 in_channels=need[3].size,
@@ -174,15 +149,7 @@ class Conv(NpuOperator):
                     need[1].start - (rows.start * self.stride[0] - self.pads[0]),
                     need[2].start - (columns.start * self.stride[1] - self.pads[1]),
                 ),
-                input_type=xt.dtype,
-                weight_type=self.weight_type,
-                output_type=yt.dtype,
-                pre_shift=self.pre_shift,
-                input_zero=xt.zero_point,
-                weight_zero=self.weight_zero,
-                output_zero=yt.zero_point,
-                table_shift=self.table_shift,
-                table_multiplier=self.table_multiplier,
+                **self.tile_fields(tile),
             )
             for n in range(images.start, images.stop)
         ]

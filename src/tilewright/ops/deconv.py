@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from tilewright.errors import QuantizationError
-from tilewright.graph import Array, DType, TensorType, attribute, constant
+from tilewright.graph import Array, TensorType, attribute, constant
 from tilewright.ops import elementwise, product
 from tilewright.ops.activation import Activation, absorb
 from tilewright.ops.builder import Builder, WeightCodes, channels_last, onnx_order
@@ -27,7 +27,7 @@ from tilewright.ops.pattern import (
     attribute_ints,
     shape_of,
 )
-from tilewright.ops.protocol import NpuOperator, Region, Span, Split, Tile, Work, region_elements
+from tilewright.ops.protocol import Region, Span, Split, Tile, Work, region_elements
 from tilewright.ops.reshape import Reshape
 from tilewright.program.isa import Deconvolve, Instruction
 
@@ -38,7 +38,7 @@ LIMITS = "1-D and 2-D, constant weights; any groups, stride, dilation and paddin
 
 
 @dataclass(frozen=True, eq=False)
-class ConvTranspose(NpuOperator):
+class ConvTranspose(product.Product):
     """2-D transposed convolution of an NHWC tensor."""
 
     CODE = 5
@@ -47,16 +47,9 @@ class ConvTranspose(NpuOperator):
     dilation: tuple[int, ...] = attribute("row and column dilation", count=2)
     pads: tuple[int, ...] = attribute("rows and columns cut: top, left, bottom, right", count=4)
     output_padding: tuple[int, ...] = attribute("rows and columns added at the end", count=2)
-    weight_type: int = attribute("DType of the weights")
-    weight_zero: int = attribute("zero point of the weights")
-    pre_shift: int = attribute("pre-shift of R24")
-    table_multiplier: int = attribute("multiplier of the table's R24")
-    table_shift: int = attribute("shift of the table's R24")
     weight: Array = constant(
         "codes", axes=("out_channels", "rows", "columns", "in_channels/groups")
     )
-    channels: Array = constant("bias, R24 and clamp of each channel", axes=("out_channels",))
-    table: Array | None = constant("activation over s16", axes=("513",), optional=True)
 
     def infer(self, inputs: Sequence[TensorType], where: str) -> tuple[tuple[int, ...], ...]:
         """The bound takes every tap, a little more than any output sums."""
@@ -68,9 +61,7 @@ class ConvTranspose(NpuOperator):
             raise QuantizationError(
                 f"{where}: {c} input channels do not fit weights {self.weight.shape}"
             )
-        bias = product.record_bias(self.channels)
-        dtype = DType(self.weight_type)
-        product.prove_bound(self.weight, self.weight_zero, bias, x, dtype, where)
+        self.prove(x, where)
         return ((n, self._output_size(0, h), self._output_size(1, w), out),)
 
     def _output_size(self, axis: int, size: int) -> int:
@@ -88,7 +79,7 @@ class ConvTranspose(NpuOperator):
         (x,), (xt,), (yt,) = inputs, types, out
         n, h, w, _ = x.shape
         centred = x.astype(np.int64) - xt.zero_point
-        weight = self.weight.astype(np.int64) - self.weight_zero
+        weight = self.centred_weight()
         channels, kh, kw, width = weight.shape
         per_group = channels // self.groups
         rows, columns = (
@@ -108,12 +99,7 @@ class ConvTranspose(NpuOperator):
                     reached[..., o] += centred[..., g * width : (g + 1) * width] @ weight[o, u, v].T
         top, left = self.pads[:2]
         acc = full[:, top : top + yt.shape[1], left : left + yt.shape[2]]
-        return [
-            product.epilogue_reference(
-                acc + product.record_bias(self.channels), self.channels, self.pre_shift,
-                self.table, self.table_multiplier, self.table_shift, yt.encoding,
-            )
-        ]  # fmt: skip
+        return [self.finish(acc, yt)]
 
     def needs(
         self, region: Region, inputs: Sequence[TensorType], output: TensorType
@@ -152,9 +138,6 @@ class ConvTranspose(NpuOperator):
         step = 1 if self.groups == 1 else len(self.weight) // self.groups
         return (Split(1), Split(3, step), Split(0), Split(2))
 
-    def constant_rows(self, name: str, region: Region) -> Span:
-        return Span(0, 513) if name == "table" else region[3]
-
     def work(self, region: Region, inputs: Sequence[TensorType], output: TensorType) -> Work:
         """Each output sums about kernel/stride taps an axis, counted rounded up."""
         _, kh, kw, width = self.weight.shape
@@ -172,9 +155,6 @@ class ConvTranspose(NpuOperator):
             Deconvolve(
                 input=view.at([n, need[1].start, need[2].start, need[3].start]),
                 output=tile.output.at([n, rows.start, columns.start, channels.start]),
-                weights=tile.constants["weight"],
-                channels=tile.constants["channels"],
-                table=tile.constants.get("table", 0),
                 in_rows=need[1].size,
                 in_columns=need[2].size,
                 in_channels=need[3].size,
@@ -191,15 +171,7 @@ class ConvTranspose(NpuOperator):
                     self.pads[0] + rows.start - need[1].start * self.stride[0],
                     self.pads[1] + columns.start - need[2].start * self.stride[1],
                 ),
-                input_type=xt.dtype,
-                weight_type=self.weight_type,
-                output_type=yt.dtype,
-                pre_shift=self.pre_shift,
-                input_zero=xt.zero_point,
-                weight_zero=self.weight_zero,
-                output_zero=yt.zero_point,
-                table_shift=self.table_shift,
-                table_multiplier=self.table_multiplier,
+                **self.tile_fields(tile),
             )
             for n in range(images.start, images.stop)
         ]

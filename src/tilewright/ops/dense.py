@@ -13,7 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from tilewright.errors import QuantizationError
-from tilewright.graph import Array, DType, TensorType, attribute, constant
+from tilewright.graph import Array, TensorType, constant
 from tilewright.ops import elementwise, product
 from tilewright.ops.activation import Activation, absorb
 from tilewright.ops.builder import Builder, Permutation, onnx_order
@@ -27,7 +27,6 @@ from tilewright.ops.pattern import (
     shape_of,
 )
 from tilewright.ops.protocol import (
-    NpuOperator,
     Region,
     Span,
     Tile,
@@ -44,18 +43,11 @@ LIMITS = "one operand a constant matrix; a constant bias and an activation fuse 
 
 
 @dataclass(frozen=True, eq=False)
-class Dense(NpuOperator):
+class Dense(product.Product):
     """Product of the last axis with a constant matrix."""
 
     CODE = 4
-    weight_type: int = attribute("DType of the weights")
-    weight_zero: int = attribute("zero point of the weights")
-    pre_shift: int = attribute("pre-shift of R24")
-    table_multiplier: int = attribute("multiplier of the table's R24")
-    table_shift: int = attribute("shift of the table's R24")
     weight: Array = constant("codes", axes=("out_channels", "in_channels"))
-    channels: Array = constant("bias, R24 and clamp of each channel", axes=("out_channels",))
-    table: Array | None = constant("activation over s16", axes=("513",), optional=True)
 
     def infer(self, inputs: Sequence[TensorType], where: str) -> tuple[tuple[int, ...], ...]:
         (x,) = inputs
@@ -65,31 +57,20 @@ class Dense(NpuOperator):
             raise QuantizationError(
                 f"{where}: {x.shape[-1]} input channels do not fit weights {self.weight.shape}"
             )
-        bias = product.record_bias(self.channels)
-        dtype = DType(self.weight_type)
-        product.prove_bound(self.weight, self.weight_zero, bias, x, dtype, where)
+        self.prove(x, where)
         return ((*x.shape[:-1], out),)
 
     def reference(
         self, inputs: Sequence[Array], types: Sequence[TensorType], out: Sequence[TensorType]
     ) -> list[Array]:
         centred = inputs[0].astype(np.int64) - types[0].zero_point
-        weight = self.weight.astype(np.int64) - self.weight_zero
-        acc = centred @ weight.T + product.record_bias(self.channels)
-        return [
-            product.epilogue_reference(
-                acc, self.channels, self.pre_shift, self.table,
-                self.table_multiplier, self.table_shift, out[0].encoding,
-            )
-        ]  # fmt: skip
+        weight = self.centred_weight()
+        return [self.finish(centred @ weight.T, out[0])]
 
     def needs(
         self, region: Region, inputs: Sequence[TensorType], output: TensorType
     ) -> tuple[Region, ...]:
         return ((*region[:-1], Span(0, inputs[0].shape[-1])),)
-
-    def constant_rows(self, name: str, region: Region) -> Span:
-        return Span(0, 513) if name == "table" else region[-1]
 
     def work(self, region: Region, inputs: Sequence[TensorType], output: TensorType) -> Work:
         return Work(macs=region_elements(region) * self.weight.shape[1])
@@ -109,9 +90,6 @@ class Dense(NpuOperator):
                 Convolve(
                     input=x + box.offsets[0],
                     output=y + box.offsets[1],
-                    weights=tile.constants["weight"],
-                    channels=tile.constants["channels"],
-                    table=tile.constants.get("table", 0),
                     in_rows=rows,
                     in_columns=columns,
                     in_channels=self.weight.shape[1],
@@ -125,15 +103,7 @@ class Dense(NpuOperator):
                     stride=(1, 1),
                     dilation=(1, 1),
                     pad=(0, 0),
-                    input_type=view.type.dtype,
-                    weight_type=self.weight_type,
-                    output_type=tile.output.type.dtype,
-                    pre_shift=self.pre_shift,
-                    input_zero=view.type.zero_point,
-                    weight_zero=self.weight_zero,
-                    output_zero=tile.output.type.zero_point,
-                    table_shift=self.table_shift,
-                    table_multiplier=self.table_multiplier,
+                    **self.tile_fields(tile),
                 )
             )
         return instructions

@@ -11,19 +11,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from tilewright import numerics
 from tilewright.errors import QuantizationError
-from tilewright.graph import DType, Encoding, TensorType
-from tilewright.numerics import IntRange, Table16
+from tilewright.graph import Array, DType, TensorType, attribute, constant
+from tilewright.numerics import Table16
 from tilewright.ops.activation import Activation, clamp_codes
 from tilewright.ops.builder import Builder, WeightCodes
 from tilewright.ops.functions import tabulate16
 from tilewright.ops.pattern import Site
+from tilewright.ops.protocol import NpuOperator, Region, Span, Tile
 from tilewright.program.isa import ChannelRecord
-
-Array = npt.NDArray[Any]
 
 S16_RANGE = DType.S16.range
 CHANNEL_DTYPE = ChannelRecord.numpy_dtype()
@@ -44,6 +42,67 @@ def record_bias(records: Array) -> numerics.IntArray:
     """The 48-bit biases of ChannelRecords, int64 [C]."""
     high = records["bias_high"].astype(np.int64) << 32
     return np.asarray(high | records["bias_low"].astype(np.int64), np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Product(NpuOperator):
+    """Base of the products: constant weights, output channels last in what they make."""
+
+    weight_type: int = attribute("DType of the weights")
+    weight_zero: int = attribute("zero point of the weights")
+    pre_shift: int = attribute("pre-shift of R24")
+    table_multiplier: int = attribute("multiplier of the table's R24")
+    table_shift: int = attribute("shift of the table's R24")
+    weight: Array = constant("codes", axes=("out_channels", "terms"))
+    channels: Array = constant("bias, R24 and clamp of each channel", axes=("out_channels",))
+    table: Array | None = constant("activation over s16", axes=("513",), optional=True)
+
+    def prove(self, x: TensorType, where: str) -> None:
+        """The accumulator's bound, from the weights as they are.
+
+        Raises:
+            QuantizationError: it cannot be proven.
+        """
+        bias, dtype = record_bias(self.channels), DType(self.weight_type)
+        prove_bound(self.weight, self.weight_zero, bias, x, dtype, where)
+
+    def centred_weight(self) -> Array:
+        """Weights less their zero point, int64."""
+        return self.weight.astype(np.int64) - self.weight_zero
+
+    def finish(self, acc: Array, output: TensorType) -> Array:
+        """Sums of products [..., channels] to codes: bias, R24, table or clamp."""
+        acc = acc + record_bias(self.channels)
+        r = numerics.r24(acc, self.channels["multiplier"], self.channels["shift"], self.pre_shift)
+        if self.table is None:
+            y = numerics.saturate(r + output.zero_point, self.channels["lo"], self.channels["hi"])
+            return y.astype(output.dtype.numpy)
+        table = Table16(self.table.astype(np.int64), self.table_multiplier, self.table_shift)
+        v = numerics.interpolate16(numerics.saturate(r, *S16_RANGE), table)
+        return numerics.saturate(v + output.zero_point, *output.dtype.range).astype(
+            output.dtype.numpy
+        )
+
+    def constant_rows(self, name: str, region: Region) -> Span:
+        return Span(0, 513) if name == "table" else region[-1]
+
+    def tile_fields(self, tile: Tile) -> dict[str, Any]:
+        """Fields of an isa.MatrixTile that do not depend on geometry."""
+        x, y = tile.inputs[0].type, tile.output.type
+        return {
+            "weights": tile.constants["weight"],
+            "channels": tile.constants["channels"],
+            "table": tile.constants.get("table", 0),
+            "input_type": x.dtype,
+            "weight_type": self.weight_type,
+            "output_type": y.dtype,
+            "pre_shift": self.pre_shift,
+            "input_zero": x.zero_point,
+            "weight_zero": self.weight_zero,
+            "output_zero": y.zero_point,
+            "table_shift": self.table_shift,
+            "table_multiplier": self.table_multiplier,
+        }
 
 
 @dataclass(frozen=True)
@@ -146,30 +205,3 @@ def prove_bound(
             code="TW-3114",
         )
     return bound
-
-
-def epilogue_reference(
-    acc: Array,
-    channels: Array,
-    pre_shift: int,
-    table: Array | None,
-    table_multiplier: int,
-    table_shift: int,
-    output: Encoding,
-) -> Array:
-    """Accumulators [..., C], the bias already added, to codes of the output type."""
-    r = numerics.r24(acc, channels["multiplier"], channels["shift"], pre_shift)
-    if table is None:
-        return numerics.saturate(r + output.zero_point, channels["lo"], channels["hi"]).astype(
-            output.dtype.numpy
-        )
-    inner = numerics.saturate(r, *S16_RANGE)
-    v = numerics.interpolate16(
-        inner, Table16(table.astype(np.int64), table_multiplier, table_shift)
-    )
-    return clamp_to(v + output.zero_point, output.dtype.range, output.dtype)
-
-
-def clamp_to(values: Array, limits: IntRange, dtype: DType) -> Array:
-    """Saturate and store."""
-    return numerics.saturate(values, limits.lo, limits.hi).astype(dtype.numpy)
