@@ -37,8 +37,8 @@ accumulate(const tw_tile *tile, const int rows, const int vectors, VECTOR acc[][
     }
 }
 
-*/ static inline __attribute__((always_inline)) void
-    product_tile(const tw_tile *tile, const int rows, const int vectors) {
+static inline __attribute__((always_inline)) void product_tile(const tw_tile *tile, const int rows,
+                                                               const int vectors) {
     const ptrdiff_t stride = (ptrdiff_t)vectors * VECTOR_BYTES;
     VECTOR acc[TW_TILE_ROWS][TW_TILE_VECTORS];
 #pragma GCC unroll 8
