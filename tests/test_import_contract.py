@@ -27,13 +27,13 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
 
 def test_help_loads_nothing_heavy() -> None:
     for arguments in (["--help"], ["build", "--help"], ["--version"]):
-        loaded = loaded_by(f"from tilewright.cli import main; main({arguments})")
+        loaded = loaded_by(f"from tilewright.cli import run_command; run_command({arguments})")
         assert "typer" in loaded
         assert not loaded & set(HEAVY), arguments
 
 
 def test_help_takes_less_than_half_a_second() -> None:
-    code = "from tilewright.cli import main; main(['--help'])"
+    code = "from tilewright.cli import run_command; run_command(['--help'])"
     best = float("inf")
     for _ in range(3):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -12,6 +12,18 @@ from pathlib import Path
 
 _CHUNK_BYTES = 4 << 20
 
+_unfinished: set[Path] = set()
+"""Files and folders that are being written, for a process that has to end at once."""
+
+
+def discard_unfinished() -> None:
+    """Remove everything that is being written; only for a process that ends now."""
+    for path in list(_unfinished):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            path.unlink() if path.is_file() else path.parent.rmdir()
+
 
 @contextlib.contextmanager
 def replacing(target: Path) -> Iterator[Path]:
@@ -19,12 +31,14 @@ def replacing(target: Path) -> Iterator[Path]:
     handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     os.close(handle)
     temporary = Path(name)
+    _unfinished.add(temporary)
     try:
         yield temporary
         temporary.chmod(0o666 & ~_mask())
         temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
+        _unfinished.discard(temporary)
 
 
 def _mask() -> int:
@@ -43,10 +57,12 @@ def staging(folder: Path) -> Iterator[Path]:
     made = [p for p in (folder, *folder.parents) if not p.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=".partial-", dir=folder))
+    _unfinished.add(scratch)
     try:
         yield scratch
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+        _unfinished.discard(scratch)
         for path in made:
             with contextlib.suppress(OSError):
                 path.rmdir()

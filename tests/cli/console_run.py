@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tilewright.cli import main
+from tilewright.cli import run_command
 
 
 class Outcome(NamedTuple):
@@ -27,7 +27,7 @@ class Outcome(NamedTuple):
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> Outcome:
     capsys.readouterr()
-    code = main([str(a) for a in arguments])
+    code = run_command([str(a) for a in arguments])
     captured = capsys.readouterr()
     return Outcome(code, captured.out, captured.err)
 

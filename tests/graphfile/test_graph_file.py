@@ -113,6 +113,8 @@ def test_names_of_the_fault():
         read(data[:-1] + b"\x01")
     with pytest.raises(ArtifactError, match="version 9"):
         read(data[:8] + struct.pack("<I", 9) + data[12:])
+    with pytest.raises(ArtifactError, match="operators differ"):
+        read(data[:28] + struct.pack("<I", 9) + data[32:])
     with pytest.raises(ArtifactError, match="operator 99"):
         read(patched(data, Section.NODES, 8, struct.pack("<I", 99)))
     with pytest.raises(ArtifactError, match="zero point"):

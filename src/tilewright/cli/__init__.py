@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tilewright.cli.entry import main
+from tilewright.cli.entry import main, run_command
 
-__all__ = ["main"]
+__all__ = ["main", "run_command"]

@@ -15,20 +15,33 @@ import tempfile
 import traceback
 from collections.abc import Sequence
 
+from tilewright.cli.interrupt import CODE as INTERRUPTED
+from tilewright.cli.interrupt import Interrupts
 from tilewright.errors import EnvironmentFault, TilewrightError
 
 USAGE_CODE = "TW-2100"
 BUG_CODE = "TW-9000"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main() -> int:
+    """The process: its arguments to its exit code."""
+    given = sys.argv[1:]
+    interrupts = Interrupts(lambda: _report_interrupt(given))
+    interrupts.install()
+    code = run_command(given, interrupts)
+    if code == INTERRUPTED:
+        interrupts.leave()
+    return code
+
+
+def run_command(arguments: Sequence[str], interrupts: Interrupts | None = None) -> int:
     """Run one command; returns the exit code."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    given = list(arguments)
     try:
         return _run(given)
     except KeyboardInterrupt:
-        _report(given, "interrupted; nothing was left half-written", "TW-0130")
-        return 130
+        _report_interrupt(given)
+        return INTERRUPTED
     except BrokenPipeError:
         # The reader (`| head`) has gone: there is nobody left to tell.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -41,6 +54,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         return _fail(given, _os_fault(error)) if error.errno in _OS_CODES else _bug(given)
     except Exception:  # noqa: BLE001 - the last line of defence: no traceback reaches the user
+        if interrupts is not None and interrupts.seen:
+            _report_interrupt(given)
+            return INTERRUPTED
         return _bug(given)
 
 
@@ -57,7 +73,7 @@ def _run(given: list[str]) -> int:
         if error.exit_code != 2:
             raise
         return _usage(given, error.format_message(), getattr(error, "ctx", None))
-    if result == 130:  # typer's code for ctrl-C, which it does not report
+    if result == INTERRUPTED:  # typer's code for ctrl-C, which it does not report
         raise KeyboardInterrupt
     return result if isinstance(result, int) else 0
 
@@ -71,6 +87,10 @@ def _usage(given: list[str], message: str, context: object) -> int:
     verb = getattr(context, "command_path", "tilewright")
     _report(given, f"{text[:1].lower()}{text[1:]}; see `{verb} --help`", USAGE_CODE)
     return 2
+
+
+def _report_interrupt(given: list[str]) -> None:
+    _report(given, "interrupted; nothing was left half-written", "TW-0130")
 
 
 def _fail(given: list[str], error: TilewrightError) -> int:
