@@ -49,6 +49,10 @@ static tw_status read_header(tw_reader *reader) {
                              "the graph file has version %u, this runtime reads version %d",
                              (unsigned)header.version, TW_FILE_VERSION);
     }
+    if (header.schema != TW_FILE_SCHEMA) {
+        return tw_model_fail(reader->model, TW_ERROR_VERSION,
+                             "the graph file was written by a version whose operators differ");
+    }
     if (header.bytes != model->data_bytes) {
         return damaged(reader, "its size is not what its header says");
     }
@@ -56,7 +60,7 @@ static tw_status read_header(tw_reader *reader) {
         header.checksum) {
         return damaged(reader, "its checksum does not match");
     }
-    if (header.sections != TW_SECTIONS || header.reserved != 0) {
+    if (header.sections != TW_SECTIONS) {
         return damaged(reader, "its sections are not those of this version");
     }
     return TW_OK;

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #define TW_FILE_MAGIC {84, 87, 71, 82, 65, 80, 72, 26}
+#define TW_FILE_SCHEMA UINT32_C(429881150)
 enum { TW_FILE_VERSION = 1, TW_MAX_RANK = 8, TW_DTYPES = 5, TW_SECTIONS = 8 };
 
 enum tw_section {
@@ -43,7 +44,7 @@ typedef struct tw_file_header {
     uint32_t sections; /* number of SectionRecords */
     uint64_t bytes; /* size of the whole file */
     uint32_t checksum; /* CRC-32 (zlib) of everything after the header */
-    uint32_t reserved; /* zero */
+    uint32_t schema; /* number of the operators' declarations that the file was written from */
 } tw_file_header;
 _Static_assert(sizeof(tw_file_header) == 32, "tw_file_header has gaps");
 

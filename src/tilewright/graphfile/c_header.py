@@ -19,6 +19,7 @@ from tilewright.graphfile.format import (
     Direction,
     Section,
 )
+from tilewright.graphfile.schema import schema
 from tilewright.numerics import EXP2_TABLE
 from tilewright.ops.catalog import OPERATORS
 from tilewright.records import C_TYPES, Record
@@ -106,6 +107,7 @@ def _limits() -> str:
     magic = ", ".join(str(b) for b in MAGIC)
     return (
         f"#define TW_FILE_MAGIC {{{magic}}}\n"
+        f"#define TW_FILE_SCHEMA UINT32_C({schema()})\n"
         f"enum {{ TW_FILE_VERSION = {VERSION}, TW_MAX_RANK = {MAX_RANK}, "
         f"TW_DTYPES = {len(DType)}, TW_SECTIONS = {len(Section)} }};\n"
     )

@@ -109,7 +109,7 @@ class FileHeader(Record):
     sections: int = u32("number of SectionRecords")
     bytes: int = u64("size of the whole file")
     checksum: int = u32("CRC-32 (zlib) of everything after the header")
-    reserved: int = u32("zero")
+    schema: int = u32("number of the operators' declarations that the file was written from")
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from tilewright.graphfile.format import (
     TensorRecord,
     numpy_dtype_of,
 )
+from tilewright.graphfile.schema import schema
 from tilewright.ops.catalog import OPERATORS
 from tilewright.records import Record
 
@@ -65,11 +66,17 @@ def sections_of(data: memoryview) -> dict[Section, memoryview]:
             fix="export it again",
             code="TW-1302",
         )
+    if header.schema != schema():
+        raise ArtifactError(
+            "the graph file was written by a version whose operators differ from this one's",
+            fix="export it again",
+            code="TW-1302",
+        )
     if header.bytes != len(data):
         _fail(f"it has {len(data)} bytes, its header says {header.bytes}")
     if zlib.crc32(data[size:]) != header.checksum:
         _fail("its checksum does not match")
-    if header.sections != len(Section) or header.reserved:
+    if header.sections != len(Section):
         _fail(f"it has {header.sections} sections")
     return dict(_section(data, size, section) for section in Section)
 

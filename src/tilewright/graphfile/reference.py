@@ -33,8 +33,9 @@ sections in the order of the table below, each at a multiple of 64 bytes, so tha
 be used in place.  Names are positions in STRINGS, lists of numbers positions in INTEGERS, constants
 offsets in IMAGE.  A shape has at most {MAX_RANK} axes of positive extent.
 
-Magic `{MAGIC[:7].decode()}\\x1a`, version {VERSION}.  A reader refuses other versions, a size or a
-checksum that does not match, and any position, count or size that leaves its section.
+Magic `{MAGIC[:7].decode()}\\x1a`, version {VERSION}.  A reader refuses other versions, files
+written from other declarations of the operators, a size or a checksum that does not match, and any
+position, count or size that leaves its section.
 
 An arena holds all tensors; the file gives the offset of each.  Tensors that live at the same time
 do not overlap, except that the output of a Reshape may be its input.  Graph inputs stay intact

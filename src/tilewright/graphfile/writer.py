@@ -28,6 +28,7 @@ from tilewright.graphfile.format import (
     TensorRecord,
     kind_of,
 )
+from tilewright.graphfile.schema import schema
 from tilewright.program.constants import ConstantImage, lay_out
 
 
@@ -194,7 +195,7 @@ def assemble(sections: dict[Section, bytes]) -> bytes:
 def seal(rest: bytes, sections: int) -> bytes:
     """Put the header in front of everything that follows it."""
     size = FileHeader.packed_size() + len(rest)
-    header = FileHeader(tuple(MAGIC), VERSION, sections, size, zlib.crc32(rest), 0)
+    header = FileHeader(tuple(MAGIC), VERSION, sections, size, zlib.crc32(rest), schema())
     return header.pack() + rest
 
 
