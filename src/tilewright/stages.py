@@ -44,6 +44,7 @@ Array = npt.NDArray[Any]
 Progress = Callable[[str, int, int], None]
 
 PREVIEW_SEED = 0
+KEPT_PICTURES = 32
 
 
 # Inputs
@@ -101,11 +102,16 @@ def _noise(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any
 
 
 class CalibrationFeeds:
-    """Samples as the quantizer reads them: several times, checked the first time."""
+    """Samples as the quantizer reads them: several times, checked the first time.
+
+    Attributes:
+        pictures: the first KEPT_PICTURES, fitted, where the only input takes pictures.
+    """
 
     def __init__(self, samples: SampleSet) -> None:
         self.samples = samples
         self.checks = CalibrationChecks(samples.inputs)
+        self.pictures: list[npt.NDArray[np.uint8]] = []
         self._passes = 0
 
     def __len__(self) -> int:
@@ -117,6 +123,8 @@ class CalibrationFeeds:
         for sample in self.samples:
             if first:
                 self.checks.add(sample)
+                if sample.pixels and len(self.pictures) < KEPT_PICTURES:
+                    self.pictures += sample.pixels.values()
             yield sample.feeds
 
 
@@ -176,7 +184,7 @@ def quantize_stage(
         warnings.append(CalibrationWarning("random-samples", MEANINGLESS))
     else:
         first = first_layer_warning(source, (s.feeds for s in samples))
-        warnings += [first] if first is not None else _other_preprocessing(model, samples)
+        warnings += [first] if first is not None else _other_preprocessing(model, feeds)
     calibration = quantized.report.seconds.get("calibrate", seconds)
     return quantized, {
         "scheme": quantized.report.scheme,
@@ -199,18 +207,14 @@ def _unique(warnings: Sequence[CalibrationWarning]) -> list[CalibrationWarning]:
     return list(dict.fromkeys(warnings))
 
 
-def _other_preprocessing(model: ir.Model, samples: SampleSet) -> list[CalibrationWarning]:
+def _other_preprocessing(model: ir.Model, feeds: CalibrationFeeds) -> list[CalibrationWarning]:
     """Whether the model stands out more clearly under another usual preprocessing."""
     from tilewright.data.variants import better_preprocessing
 
-    if len(samples.inputs) != 1:
+    inputs = feeds.samples.inputs
+    if len(inputs) != 1 or not feeds.pictures:
         return []
-    name = samples.inputs[0].name
-    pictures = [s.pixels[name] for s in samples if s.pixels and name in s.pixels]
-    if not pictures:
-        return []
-    run = float_runner(model)
-    found = better_preprocessing(pictures, samples.inputs[0], run)
+    found = better_preprocessing(feeds.pictures, inputs[0], float_runner(model))
     return [] if found is None else [found]
 
 
