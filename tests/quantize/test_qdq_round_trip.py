@@ -11,9 +11,9 @@ import quantize_nets as nets
 from tilewright.graph import DType
 from tilewright.quantize import Scheme, find_sites, quantize_model, strip
 from tilewright.quantize.ranges import ActivationType
-from tilewright.quantize.scheme import WeightType
+from tilewright.quantize.scheme import ObserverChoice, WeightType
 
-PLAIN = Scheme(bias_correction=False)
+PLAIN = Scheme(bias_correction=False, observer=ObserverChoice("minmax"))
 SCHEMES = {
     "u8": PLAIN,
     "s8": dataclasses.replace(PLAIN, activations=ActivationType(DType.S8)),

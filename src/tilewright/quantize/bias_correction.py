@@ -4,10 +4,10 @@ Rounding weights and activations shifts channel means, and the shifts add up fro
 Products are corrected in order; the input of each is made by the layers before it as they will be
 shipped, already corrected and on real codes:
 
-    bias[o] = mean over samples and positions of the float pre-activation - mean of (weights * codes)[o]
+    bias[o] = mean of the float pre-activation - mean of (weights * codes)[o]
 
-Only the mean patch of the quantized input is needed for the second term (`patches`), so a layer runs once
-over the samples, after its own correction.
+over samples and positions.  Only the mean patch of the quantized input is needed for the second
+term (`patches`), so a layer runs once over the samples, after its own correction.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ import onnx_ir as ir
 
 from tilewright.graph import Encoding
 from tilewright.ops.pattern import shape_of
-from tilewright.quantize.calibrate import Progress
+from tilewright.quantize.calibrate import Calibration, Progress
+from tilewright.quantize.output_correction import OutputError
 from tilewright.quantize.patches import mean_output, patch_rule
 from tilewright.quantize.probes import ProductProbe
 from tilewright.quantize.qdq import Quantization
@@ -59,11 +60,12 @@ def with_zero_biases(
         if product.float_bias is None:
             channels = shape_of(probe.node.outputs[0])[probe.axis]
             x = encodings[probe.site.inputs[0].name or ""]
-            filled[probe.site.name] = _with_bias(product, np.zeros(channels), x)
+            filled[probe.site.name] = with_bias(product, np.zeros(channels), x)
     return filled
 
 
-def _with_bias(product: QuantizedProduct, bias: FloatArray, x: Encoding) -> QuantizedProduct:
+def with_bias(product: QuantizedProduct, bias: FloatArray, x: Encoding) -> QuantizedProduct:
+    """The product with another bias [C] and its codes, which a 16-bit input `x` does not have."""
     codes = None if x.dtype.bytes > 1 else bias_codes(bias, x, product.weight)
     return replace(product, bias=codes, float_bias=bias)
 
@@ -72,7 +74,8 @@ def correct_biases(
     model: ir.Model,
     samples: Iterable[Feeds],
     probes: Sequence[ProductProbe],
-    means: Mapping[str, Array],
+    ends: Sequence[ProductProbe],
+    calibration: Calibration,
     numbers: Quantization,
     progress: Progress | None = None,
 ) -> Corrected:
@@ -82,9 +85,10 @@ def correct_biases(
         model: the QDQ model of `numbers`, each probed product with a bias.
         samples: those of the calibration.
         probes: of the float model; nodes keep their names in the QDQ model.
-        means: output name of a probe -> [samples, C] mean float pre-activation.
+        ends: those of them that end the network in a saturating function.
+        calibration: with the mean float pre-activation of every probe.
     """
-    run = _Correction(model, probes, means, numbers)
+    run = _Correction(model, probes, ends, calibration, numbers)
     stages = run.staged.stages
     for number, stage in enumerate(stages):
         for name in stage.products:
@@ -104,21 +108,23 @@ class _Correction:
         self,
         model: ir.Model,
         probes: Sequence[ProductProbe],
-        means: Mapping[str, Array],
+        ends: Sequence[ProductProbe],
+        calibration: Calibration,
         numbers: Quantization,
     ) -> None:
         self.nodes = {n.name or "": n for n in model.graph}
         self.probes = {p.node.name or "": p for p in probes}
-        self.means = means
+        self.means = calibration.means
+        self.exact = calibration.pre_activations
+        self.errors = {p.output: OutputError(p) for p in ends}
         self.encodings = numbers.encodings
         self.products = dict(numbers.products)
         self.changes: dict[str, float] = {}
         self.replaced: dict[str, Array] = {}
         self.patches: dict[str, FloatArray] = {}
-        self.staged = StagedModel(model, [self._tap(name) for name in self.probes])
-        count = min((len(m) for m in means.values()), default=0)
+        self.staged = StagedModel(model, [self._tap(n) for n in self.probes], list(self.errors))
         most = MEMORY // max(self.staged.bytes_per_sample(), 1)
-        self.used = _spread(count, max(1, most))
+        self.used = _spread(calibration.samples, max(1, most))
         self.held: list[dict[str, Array]] = []
 
     def _tap(self, name: str) -> Tap:
@@ -147,7 +153,7 @@ class _Correction:
             bias = bias + product.float_bias
         self.changes[site.name] = float(np.abs(bias - product.float_bias).max(initial=0.0))
         x = self.encodings[site.inputs[0].name or ""]
-        corrected = _with_bias(product, bias, x)
+        corrected = with_bias(product, bias, x)
         self.products[site.name] = corrected
         stored = self._bias_constant(probe)
         content = bias.astype(np.float32) if corrected.bias is None else corrected.bias.codes
@@ -185,8 +191,25 @@ class _Correction:
                 patch = found.pop(f"patch:{tap.node}").astype(np.float64)
                 patch = patch.mean(axis=0) if patch.ndim > 1 else patch
                 total[tap.node] = total.get(tap.node, np.zeros_like(patch)) + patch
+            for name in stage.results:
+                self._compare(name, self.used[i], found.pop(name))
             self.held[i] = {n: a for n, a in {**self.held[i], **found}.items() if n in later}
+        for name in stage.results:
+            self._shift(self.errors[name])
         self.patches.update((name, value / len(self.held)) for name, value in total.items())
+
+    def _compare(self, name: str, sample: int, quantized: Array) -> None:
+        if sample < len(self.exact[name]):
+            self.errors[name].add(self.exact[name][sample], quantized)
+
+    def _shift(self, errors: OutputError) -> None:
+        site = errors.probe.site
+        product = self.products[site.name]
+        assert product.float_bias is not None
+        bias = product.float_bias + errors.shift
+        self.products[site.name] = with_bias(
+            product, bias, self.encodings[site.inputs[0].name or ""]
+        )
 
 
 def _spread(count: int, limit: int) -> list[int]:

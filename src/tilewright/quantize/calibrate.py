@@ -8,7 +8,7 @@ the histograms.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx_ir as ir
@@ -24,6 +24,8 @@ from tilewright.quantize.sessions import Array, Feeds, Session, ordered_map
 
 Progress = Callable[[str, int, int | None], None]
 """Called with the stage, samples done and samples in all (None: not known)."""
+
+KEPT_BYTES = 64 * 2**20
 
 LOW, HIGH, MEAN, CODES = (
     "tilewright.low:",
@@ -41,12 +43,15 @@ class Calibration:
         samples: how many.
         statistics: value name -> ranges, and a histogram where one was asked for.
         means: output name of a product's node -> float32 [samples, C] mean over positions.
+        pre_activations: output name of a product that ends the network in a saturating function ->
+            its outputs on the first samples.
         channel_tops: value name of [N, C, H, W] -> [C] largest magnitude over all samples.
     """
 
     samples: int
     statistics: dict[str, TensorStatistics]
     means: dict[str, Array]
+    pre_activations: dict[str, list[Array]]
     channel_tops: dict[str, FloatArray]
 
 
@@ -55,6 +60,7 @@ def calibrate(
     samples: Iterable[Feeds],
     values: dict[str, Site | None],
     products: Sequence[ProductProbe],
+    ends: Sequence[ProductProbe],
     scheme: Scheme,
     progress: Progress | None = None,
 ) -> Calibration:
@@ -64,13 +70,14 @@ def calibrate(
         samples: read once, or twice where an observer needs histograms.
         values: tensors to observe -> the site that makes each, None for graph inputs.
         products: whose means are wanted.
+        ends: those of them whose outputs are kept, in `KEPT_BYTES`.
 
     Raises:
         DataError: no samples, or a sample without one of the inputs.
         QuantizationError: a tensor holds NaN or infinite values; names it and the sample.
     """
-    session = Session(_range_model(model, values, products))
-    collector = _Collector(values, products)
+    session = Session(_range_model(model, values, products, ends))
+    collector = _Collector(values, products, ends)
     for index, (feeds, found) in enumerate(_run_all(session, samples, "calibrate", progress)):
         if not all(np.isfinite(array).all() for array in found.values() if array.dtype.kind == "f"):
             raise _not_finite(model, feeds, index)
@@ -80,7 +87,11 @@ def calibrate(
             "there are no calibration samples", fix="give data with --calib", code="TW-1240"
         )
     result = collector.result()
-    wanted = [n for n, s in values.items() if OBSERVERS[scheme.observer_of(s).name].NEEDS_HISTOGRAM]
+    wanted = [
+        name
+        for name, site in values.items()
+        if OBSERVERS[scheme.observer_of(site).name].needs_histogram(result.statistics[name])
+    ]
     return _with_histograms(model, samples, result, wanted, progress) if wanted else result
 
 
@@ -102,7 +113,10 @@ def _run_all(
 
 
 def _range_model(
-    model: ir.Model, values: dict[str, Site | None], products: Sequence[ProductProbe]
+    model: ir.Model,
+    values: dict[str, Site | None],
+    products: Sequence[ProductProbe],
+    ends: Sequence[ProductProbe],
 ) -> ir.Model:
     probed = ProbedModel(model)
     for name, site in values.items():
@@ -111,13 +125,20 @@ def _range_model(
         probed.highest(name, HIGH + name)
     for product in products:
         probed.mean(product.output, product.axis, MEAN + product.output)
+    for product in ends:
+        probed.expose(product.output)
     return probed.model
 
 
 class _Collector:
     """Sums up the outputs of a range model, sample by sample."""
 
-    def __init__(self, values: dict[str, Site | None], products: Sequence[ProductProbe]) -> None:
+    def __init__(
+        self,
+        values: dict[str, Site | None],
+        products: Sequence[ProductProbe],
+        ends: Sequence[ProductProbe],
+    ) -> None:
         self.count = 0
         self.names = list(values)
         self.bounded = {n for n, s in values.items() if never_negative(s)}
@@ -125,6 +146,8 @@ class _Collector:
         self.highs: list[list[float]] = []
         self.tops: dict[str, FloatArray] = {}
         self.means: dict[str, list[Array]] = {p.output: [] for p in products}
+        self.kept: dict[str, list[Array]] = {p.output: [] for p in ends}
+        self.kept_bytes = 0
 
     def add(self, found: dict[str, Array]) -> None:
         self.count += 1
@@ -144,13 +167,20 @@ class _Collector:
             mean = found[MEAN + name]
             means.append(mean.reshape(mean.shape[0], -1).mean(axis=0) if mean.ndim > 1 else mean)
 
+        outputs = {name: found[name] for name in self.kept}
+        size = sum(array.nbytes for array in outputs.values())
+        if self.kept_bytes + size <= KEPT_BYTES:
+            self.kept_bytes += size
+            for name, array in outputs.items():
+                self.kept[name].append(array)
+
     def result(self) -> Calibration:
         lows, highs = np.array(self.lows), np.array(self.highs)
         statistics = {
             name: TensorStatistics(lows[:, i], highs[:, i]) for i, name in enumerate(self.names)
         }
         means = {name: np.stack(rows) for name, rows in self.means.items()}
-        return Calibration(self.count, statistics, means, self.tops)
+        return Calibration(self.count, statistics, means, self.kept, self.tops)
 
 
 def _with_histograms(
@@ -175,7 +205,7 @@ def _with_histograms(
         histogram = Histogram(low, low + BINS * width, counts[name])
         old = statistics[name]
         statistics[name] = TensorStatistics(old.lows, old.highs, histogram)
-    return Calibration(found.samples, statistics, found.means, found.channel_tops)
+    return replace(found, statistics=statistics)
 
 
 def _not_finite(model: ir.Model, feeds: Feeds, index: int) -> QuantizationError:

@@ -119,8 +119,9 @@ class _Groups:
         kind = self.scheme.activation_type(site)
         if name in self.wide and kind.dtype is not DType.S16:
             kind = ActivationType(DType.S16, True, kind.power_of_two)
+            limits = _limits(site)
             grown = 1.0 if is_fixed else OUTPUT_HEADROOM
-            reals = Range(reals.low * grown, reals.high * grown)
+            reals = Range(reals.low * grown, reals.high * grown) if limits is None else limits
         self.of[name] = _Group(kind, reals, is_fixed, [name])
 
     def entering(self, value: ir.Value) -> Range:
@@ -161,9 +162,22 @@ class _Groups:
         return {name: made[id(group)] for name, group in self.of.items()}
 
 
+def unary_of(site: Site | None) -> Unary | None:
+    """The function at the end of a fused pattern."""
+    pattern = None if site is None else site.pattern
+    found: Unary | None = getattr(getattr(pattern, "activation", None), "unary", None)
+    return found
+
+
+def _limits(site: Site | None) -> Range | None:
+    """What the function at the end of a pattern can give at most, where it is bounded."""
+    unary = unary_of(site)
+    return None if unary is None or unary.limits is None else Range(*unary.limits)
+
+
 def _pre_activation(site: Site, reals: Range, output: Encoding, scheme: Scheme) -> Encoding:
     """Symmetric s16 where a 16-bit table follows the function closely enough, else 8 bits."""
-    unary: Unary | None = getattr(getattr(site.pattern, "activation", None), "unary", None)
+    unary = unary_of(site)
     kind = ActivationType(DType.S16, True, scheme.activations.power_of_two)
     if unary is None:
         return kind.encode(reals)

@@ -103,13 +103,11 @@ def mean_output(node: ir.Node, weight: FloatArray, patch: FloatArray) -> FloatAr
     groups = attribute_int(node, "group", 1)
     if node.op_type == "ConvTranspose":
         inputs, per_group = weight.shape[:2]
-        w = weight.reshape(groups, inputs // groups, per_group, -1)
-        p = patch.reshape(groups, inputs // groups, -1)
-        return np.asarray(np.einsum("gcot,gct->go", w, p).reshape(-1), np.float64)
-    outputs = weight.shape[0]
-    w = weight.reshape(groups, outputs // groups, -1)
-    p = patch.reshape(groups, -1)
-    return np.asarray(np.einsum("gok,gk->go", w, p).reshape(-1), np.float64)
+        taps = weight.reshape(groups, inputs // groups, per_group, -1)
+        met = patch.reshape(groups, inputs // groups, -1)
+        return np.asarray(np.einsum("gcot,gct->go", taps, met).reshape(-1), np.float64)
+    rows = weight.reshape(groups, weight.shape[0] // groups, -1)
+    return np.asarray(np.einsum("gok,gk->go", rows, patch.reshape(groups, -1)).reshape(-1))
 
 
 def _matrix(node: ir.Node) -> ir.Value | None:

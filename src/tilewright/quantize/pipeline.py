@@ -17,6 +17,7 @@ from tilewright.quantize.bias_correction import correct_biases, with_zero_biases
 from tilewright.quantize.calibrate import Progress, calibrate, calibration_warnings
 from tilewright.quantize.encodings import assign_encodings, observed_values
 from tilewright.quantize.observers import OBSERVERS, TensorStatistics
+from tilewright.quantize.output_correction import output_probes
 from tilewright.quantize.outputs import cut_mixed_outputs
 from tilewright.quantize.probes import product_probes
 from tilewright.quantize.qdq import Quantization, write_qdq
@@ -74,7 +75,8 @@ def quantize_model(
     with clock.stage("calibrate"):
         values = observed_values(partition)
         probes = product_probes(partition) if scheme.bias_correction else []
-        calibration = calibrate(model, samples, values, probes, scheme, progress)
+        ends = output_probes(partition, probes)
+        calibration = calibrate(model, samples, values, probes, ends, scheme, progress)
     with clock.stage("ranges"):
         ranges = {n: _range(calibration.statistics[n], s, scheme) for n, s in values.items()}
         partition, cuts = cut_mixed_outputs(partition, ranges, graph)
@@ -88,8 +90,8 @@ def quantize_model(
     if probes:
         with clock.stage("correct"):
             numbers = Quantization(encodings, with_zero_biases(products, probes, encodings))
-            draft = write_qdq(model, partition, numbers, metadata)
-            found = correct_biases(draft, samples, probes, calibration.means, numbers, progress)
+            draft = _draft(model, partition, numbers)
+            found = correct_biases(draft, samples, probes, ends, calibration, numbers, progress)
             products, changes = found.products, found.changes
         if found.samples < calibration.samples:
             notes.append(f"bias correction used {found.samples} samples: more need too much memory")
@@ -107,6 +109,12 @@ def quantize_model(
         clock.seconds,
     )
     return Quantized(quantized, report)
+
+
+def _draft(model: ir.Model, partition: Partition, numbers: Quantization) -> ir.Model:
+    """A QDQ model for corrections; 16-bit tensors stay float: faster, and no different there."""
+    narrow = {name: e for name, e in numbers.encodings.items() if e.dtype.is_8_bit}
+    return write_qdq(model, partition, Quantization(narrow, numbers.products), {})
 
 
 @dataclass

@@ -77,6 +77,12 @@ class ProbedModel:
         axes = tuple(a for a in range(rank) if a != axis)
         self._add("ReduceMean", [value, *self._constant(axes)], output, {"keepdims": 0})
 
+    def expose(self, name: str) -> None:
+        """Make a value an output as it is."""
+        value = self.values[name]
+        if not value.is_graph_output():
+            self.graph.outputs.append(value)
+
     def codes(self, name: str, reals: Range, output: str) -> None:
         """Bin numbers as u16; bin i is centred on `(i - zero) * scale`, see `bins_of`."""
         scale, zero = bins_of(reals)

@@ -1,7 +1,7 @@
 """A QDQ model cut into stages that run one after the other over all samples.
 
-A product whose bias is to be corrected begins a new stage: everything that its input depends on runs,
-for every sample, before it.  What crosses from stage to stage are codes, the outputs of
+A product whose bias is to be corrected begins a new stage: everything that its input depends on
+runs, for every sample, before it.  What crosses from stage to stage are codes, the outputs of
 QuantizeLinear; a DequantizeLinear belongs to whoever reads it.
 """
 
@@ -46,6 +46,7 @@ class Stage:
         inputs: tensors of earlier stages, or graph inputs.
         outputs: tensors that later stages read.
         taps: products of later stages whose input this stage makes.
+        results: tensors of this stage that are wanted for themselves.
     """
 
     products: tuple[str, ...]
@@ -53,13 +54,19 @@ class Stage:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     taps: tuple[Tap, ...]
+    results: tuple[str, ...]
 
 
 class StagedModel:
-    """The stages of one QDQ model, and their sub-models."""
+    """The stages of one QDQ model, and their sub-models.
 
-    def __init__(self, model: ir.Model, taps: Sequence[Tap]) -> None:
+    Args:
+        results: names of tensors that are wanted besides the mean patches.
+    """
+
+    def __init__(self, model: ir.Model, taps: Sequence[Tap], results: Sequence[str] = ()) -> None:
         self._model = model
+        self._results = tuple(results)
         self._taps = {tap.node: tap for tap in taps}
         self._proto = {n.name: ir.serde.serialize_node(n) for n in model.graph}
         self._nodes = {n.name or "": n for n in model.graph}
@@ -121,14 +128,16 @@ class StagedModel:
                     tuple(dict.fromkeys(v.name or "" for v in reads)),
                     tuple(v.name or "" for v in outputs),
                     tuple(taps),
+                    tuple(n for n in self._results if self._values[n] in made),
                 )
             )
         return stages
 
     def _needed(self) -> set[ir.Node]:
-        """Nodes that some tapped product's input depends on."""
+        """Nodes that some tapped product's input or some result depends on."""
         found: set[ir.Node] = set()
         open_values = [_root(self._values[tap.x]) for tap in self._taps.values()]
+        open_values += [self._values[name] for name in self._results]
         while open_values:
             node = open_values.pop().producer()
             if node is not None and node not in found:
@@ -167,6 +176,7 @@ class StagedModel:
                 self._pull(value, nodes, constants, replaced)
             nodes[name] = self._proto[name]
         outputs = [helper.make_empty_tensor_value_info(name) for name in stage.outputs]
+        outputs += [helper.make_empty_tensor_value_info(name) for name in stage.results]
         extra: list[onnx.NodeProto] = []
         for tap in stage.taps:
             self._pull(self._values[tap.x], nodes, constants, replaced)

@@ -55,6 +55,15 @@ class TensorStatistics:
         """Everything that any sample reached, and zero."""
         return Range(min(float(self.lows.min()), 0.0), max(float(self.highs.max()), 0.0))
 
+    @property
+    def ends_are_clamps(self) -> bool:
+        """Do both ends hold many values, as the bounds of a clamp do?
+
+        An end is taken for a clamp when half of the samples reach it exactly.
+        """
+        at_low, at_high = self.lows == self.lows.min(), self.highs == self.highs.max()
+        return bool(min(at_low.mean(), at_high.mean()) >= 0.5) and self.lows.size > 1
+
     def merged(self, other: TensorStatistics) -> TensorStatistics:
         """The statistics of this set of samples followed by `other`."""
         histogram = self.histogram
@@ -69,7 +78,9 @@ class Observer(Protocol):
     """Turns statistics into the range that the codes shall span."""
 
     NAME: ClassVar[str]
-    NEEDS_HISTOGRAM: ClassVar[bool]
+
+    def needs_histogram(self, statistics: TensorStatistics) -> bool:
+        """Must the samples be read again to count the values of this tensor?"""
 
     def range(
         self, statistics: TensorStatistics, kind: ActivationType, choice: ObserverChoice

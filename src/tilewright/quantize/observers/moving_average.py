@@ -11,7 +11,9 @@ from tilewright.quantize.scheme import ObserverChoice
 
 class MovingAverage:
     NAME: ClassVar[str] = "moving_average"
-    NEEDS_HISTOGRAM: ClassVar[bool] = False
+
+    def needs_histogram(self, statistics: TensorStatistics) -> bool:
+        return False
 
     def range(
         self, statistics: TensorStatistics, kind: ActivationType, choice: ObserverChoice

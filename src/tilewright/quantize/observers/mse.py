@@ -14,7 +14,9 @@ from tilewright.quantize.scheme import ObserverChoice
 
 class MeanSquaredError:
     NAME: ClassVar[str] = "mse"
-    NEEDS_HISTOGRAM: ClassVar[bool] = True
+
+    def needs_histogram(self, statistics: TensorStatistics) -> bool:
+        return True
 
     def range(
         self, statistics: TensorStatistics, kind: ActivationType, choice: ObserverChoice

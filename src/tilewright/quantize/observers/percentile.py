@@ -16,7 +16,9 @@ from tilewright.quantize.scheme import ObserverChoice
 
 class Percentile:
     NAME: ClassVar[str] = "percentile"
-    NEEDS_HISTOGRAM: ClassVar[bool] = True
+
+    def needs_histogram(self, statistics: TensorStatistics) -> bool:
+        return not statistics.ends_are_clamps
 
     def range(
         self, statistics: TensorStatistics, kind: ActivationType, choice: ObserverChoice
