@@ -13,6 +13,7 @@ import onnx_ir as ir
 from tilewright.errors import UnsupportedError
 from tilewright.graph import Encoding
 from tilewright.ops.pattern import FloatGraph, Site
+from tilewright.quantize.algorithms import ALGORITHMS
 from tilewright.quantize.bias_correction import correct_biases, with_zero_biases
 from tilewright.quantize.calibrate import Progress, calibrate, calibration_warnings
 from tilewright.quantize.encodings import assign_encodings, observed_values
@@ -65,6 +66,11 @@ def quantize_model(
     samples = list(samples) if isinstance(samples, Iterator) else samples
     check_overrides(scheme, list(model.graph))
     notes: list[str] = []
+    if scheme.equalization:
+        with clock.stage("equalize"):
+            changed = ALGORITHMS["equalization"].apply(model)
+            model = changed.model
+            notes += changed.notes
     graph = FloatGraph(model.graph)
     with clock.stage("match"):
         partition = without_idle_movement(find_sites(graph))
