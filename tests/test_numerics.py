@@ -362,3 +362,17 @@ def test_resize_coefficients_add_up(weights):
     for k, (code, w) in enumerate(zip(made, weights, strict=True)):
         error = abs(Fraction(int(code)) - w * 2048)
         assert error <= (Fraction(len(weights), 2) if k == largest else Fraction(1, 2))
+
+
+@given(st.lists(st.floats(-(2.0**21), 2.0**21), min_size=1, max_size=20))
+def test_many_multipliers_are_those_of_each_ratio(ratios):
+    m, shift = numerics.multipliers(ratios, "test")
+    assert list(zip(m.tolist(), shift.tolist(), strict=True)) == [
+        numerics.multiplier(r) for r in ratios
+    ]
+
+
+def test_many_multipliers_refuse_what_one_refuses():
+    for bad in (2.0**22, math.inf, math.nan):
+        with pytest.raises(QuantizationError, match="test"):
+            numerics.multipliers([1.0, bad], "test")

@@ -77,10 +77,23 @@ def multiplier(ratio: float, where: str = "rescale") -> Multiplier:
 
 def multipliers(ratios: npt.ArrayLike, where: str) -> tuple[IntArray, IntArray]:
     """`multiplier` of each ratio: arrays m, shift (int64) of the same shape."""
-    flat = np.asarray(ratios, np.float64)
-    pairs = [multiplier(float(r), where) for r in flat.ravel()]
-    m, shift = np.array(pairs, np.int64).reshape(-1, 2).T
-    return m.reshape(flat.shape), shift.reshape(flat.shape)
+    real = np.asarray(ratios, np.float64)
+    mantissa, exponent = np.frexp(np.abs(real))
+    m = rounded(mantissa * 2.0**MULTIPLIER_BITS)
+    carried = m == 2**MULTIPLIER_BITS
+    m = np.where(carried, m // 2, m)
+    shift = MULTIPLIER_BITS - (exponent.astype(np.int64) + carried)
+    refused = ~np.isfinite(real) | ((shift < 2) & (real != 0))
+    if refused.any():
+        multiplier(float(real[refused].flat[0]), where)
+    vanishes = (real == 0) | (shift > MAX_SHIFT)
+    m = np.where(vanishes, 0, np.where(real < 0, -m, m))
+    return m, np.where(vanishes, MAX_SHIFT, shift)
+
+
+def rounded(values: npt.NDArray[np.float64]) -> IntArray:
+    """`rne` of each float64 value below 2**63, int64."""
+    return np.asarray(np.rint(values).astype(np.int64), np.int64)
 
 
 def r24(x: npt.ArrayLike, m: npt.ArrayLike, shift: npt.ArrayLike, pre_shift: int = 0) -> IntArray:

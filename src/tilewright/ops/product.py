@@ -142,7 +142,8 @@ def epilogue(
     bound = prove_bound(weights.codes, weights.zero_point, bias, x, weights.dtype, where)
     wide = x.dtype is DType.S16 or weights.dtype is DType.S16
     pre_shift = numerics.pre_shift_for(bound) if wide else 0
-    ratios = [float(x.scale) * float(s) / target.scale * 2.0**pre_shift for s in weights.scale]
+    products = np.float64(x.scale) * weights.scale.astype(np.float64)
+    ratios = products / target.scale * 2.0**pre_shift
     m, shift = numerics.multipliers(ratios, where)
     table, table_m, table_shift = None, 0, 0
     if activation.unary is not None:
@@ -164,19 +165,18 @@ def _bias_codes(builder: Builder, site: Site, weights: WeightCodes, x: TensorTyp
     if value is None:
         return np.zeros(count, np.int64)
     imported = builder.float_graph.constants.get(value.name or "")
-    products = [float(x.scale) * float(s) for s in weights.scale]
+    products = np.float64(x.scale) * weights.scale.astype(np.float64)
     if imported is not None:
         own = np.broadcast_to(imported.scale.astype(np.float64), count)
-        close = all(abs(a - b) <= b * 2.0**-20 for a, b in zip(own, products, strict=True))
         codes = imported.codes.astype(np.int64).reshape(-1) - imported.zero_point.reshape(-1)
-        if close:
+        if np.all(np.abs(own - products) <= products * 2.0**-20):
             return np.asarray(codes, np.int64)
-        real = [float(c) * float(s) for c, s in zip(codes, own, strict=True)]
+        real = codes * own
     else:
         array = builder.float_graph.constant(value)
         assert array is not None
-        real = [float(b) for b in np.broadcast_to(array.reshape(-1), count)]
-    return np.array([numerics.rne(b / p) for b, p in zip(real, products, strict=True)], np.int64)
+        real = np.broadcast_to(array.reshape(-1).astype(np.float64), count)
+    return numerics.rounded(real / products)
 
 
 def prove_bound(
