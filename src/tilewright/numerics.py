@@ -78,14 +78,15 @@ def multiplier(ratio: float, where: str = "rescale") -> Multiplier:
 def multipliers(ratios: npt.ArrayLike, where: str) -> tuple[IntArray, IntArray]:
     """`multiplier` of each ratio: arrays m, shift (int64) of the same shape."""
     real = np.asarray(ratios, np.float64)
+    for bad in real[~np.isfinite(real)]:
+        multiplier(float(bad), where)
     mantissa, exponent = np.frexp(np.abs(real))
     m = rounded(mantissa * 2.0**MULTIPLIER_BITS)
     carried = m == 2**MULTIPLIER_BITS
     m = np.where(carried, m // 2, m)
     shift = MULTIPLIER_BITS - (exponent.astype(np.int64) + carried)
-    refused = ~np.isfinite(real) | ((shift < 2) & (real != 0))
-    if refused.any():
-        multiplier(float(real[refused].flat[0]), where)
+    for bad in real[(shift < 2) & (real != 0)]:
+        multiplier(float(bad), where)
     vanishes = (real == 0) | (shift > MAX_SHIFT)
     m = np.where(vanishes, 0, np.where(real < 0, -m, m))
     return m, np.where(vanishes, MAX_SHIFT, shift)
