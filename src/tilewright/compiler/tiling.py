@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tilewright.compiler.boxes import box_bytes, dense_strides, even_spans, with_span
 from tilewright.compiler.shares import constant_bytes, operator_of
 from tilewright.graph import Node, TensorType
-from tilewright.ops.protocol import Region, Split
+from tilewright.ops.protocol import Region, Span, Split
 from tilewright.targets import Target
 from tilewright.targets.cost import ddr_bandwidth
 
@@ -73,25 +73,64 @@ class TilingProblem:
 
 
 def choose_tiling(problem: TilingProblem) -> Tiling | None:
-    """The cheapest tiling that fits, None when not even the smallest does."""
+    """The cheapest tiling that fits, None when not even the smallest does.
+
+    Candidates are ranked by what their largest tile costs; only those ahead are cut in full.
+    """
     op = operator_of(problem.node)
     axes = [
         s for s in op.splits(problem.inputs, problem.output) if problem.share[s.axis].size > s.step
     ][:2]
-    candidates = itertools.product(*(_piece_counts(problem.share, s) for s in axes))
-    least_traffic = sum(_ddr_bytes(problem, problem.share))
-    best: tuple[float, Tiling] | None = None
-    for counts in sorted(candidates, key=math.prod):
-        tiles = math.prod(counts)
-        if best is not None and _cost(problem, least_traffic, tiles) >= best[0]:
-            break
+    candidates = sorted(
+        itertools.product(*(_piece_counts(problem.share, s) for s in axes)), key=math.prod
+    )
+    for counts in _ranked(problem, axes, candidates):
         tiling = _tiling(problem, axes, counts)
-        if tiling is None:
-            continue
-        cost = _cost(problem, tiling.traffic_bytes, tiles)
-        if best is None or cost < best[0]:
-            best = cost, tiling
-    return best[1] if best is not None else None
+        if tiling is not None:
+            return tiling
+    return None
+
+
+def _ranked(
+    problem: TilingProblem, axes: list[Split], candidates: list[tuple[int, ...]]
+) -> Iterator[tuple[int, ...]]:
+    """Candidates whose largest tile fits, cheapest first, then those that were not looked at."""
+    least_traffic = sum(_ddr_bytes(problem, problem.share))
+    ranked: list[tuple[float, tuple[int, ...]]] = []
+    looked_at = 0
+    for counts in candidates:
+        tiles = math.prod(counts)
+        if ranked and _cost(problem, least_traffic, tiles) >= min(ranked)[0]:
+            break
+        looked_at += 1
+        tile = _largest_tile(problem, axes, counts)
+        if _fits(problem, tile, _slots(problem, tiles)):
+            traffic = tiles * sum(_ddr_bytes(problem, tile))
+            ranked.append((_cost(problem, traffic, tiles), counts))
+    yield from (counts for _, counts in sorted(ranked))
+    yield from candidates[looked_at:]
+
+
+def _slots(problem: TilingProblem, tiles: int) -> int:
+    streams = any(problem.streamed) or problem.output_streamed
+    return 2 if streams and tiles > 1 else 1
+
+
+def _largest_tile(problem: TilingProblem, axes: list[Split], counts: Sequence[int]) -> Region:
+    """A tile of the largest extents, inside the share where it can be."""
+    region = problem.share
+    for split, count in zip(axes, counts, strict=True):
+        spans = _spans(problem.share, split, count)
+        inner = spans[1:-1] or spans
+        region = with_span(region, split.axis, max(inner, key=lambda s: s.size))
+    return region
+
+
+def _spans(share: Region, split: Split, count: int) -> list[Span]:
+    start, stop = share[split.axis]
+    return [
+        Span(start + s.start, start + s.stop) for s in even_spans(stop - start, count, split.step)
+    ]
 
 
 def _piece_counts(share: Region, split: Split) -> list[int]:
@@ -103,25 +142,17 @@ def _tiling(problem: TilingProblem, axes: list[Split], counts: Sequence[int]) ->
     """Tiles for these piece counts: the last axis outermost, so that constants stay."""
     regions = [problem.share]
     for split, count in reversed(list(zip(axes, counts, strict=True))):
-        start, stop = problem.share[split.axis]
-        spans = even_spans(stop - start, count, split.step)
-        regions = [
-            with_span(r, split.axis, type(s)(start + s.start, start + s.stop))
-            for r in regions
-            for s in spans
-        ]
+        spans = _spans(problem.share, split, count)
+        regions = [with_span(r, split.axis, s) for r in regions for s in spans]
     op = operator_of(problem.node)
-    streams = any(problem.streamed) or problem.output_streamed
-    slots = 2 if streams and len(regions) > 1 else 1
-    if not _fits(problem, regions[len(regions) // 2], slots):
-        return None
     if any(constant_bytes(op, r) > problem.constant_room for r in reversed(regions)):
         return None
-    if not streams:
+    if not any(problem.streamed) and not problem.output_streamed:
         return Tiling(tuple(regions), (0,) * len(problem.inputs), 0, 1, 0)
     sizes = [_slot_sizes(problem, region) for region in regions]
     *input_bytes, output_bytes = (max(column) for column in zip(*sizes, strict=True))
     traffic = sum(sum(_ddr_bytes(problem, region)) for region in regions)
+    slots = _slots(problem, len(regions))
     tiling = Tiling(tuple(regions), tuple(input_bytes), output_bytes, slots, traffic)
     return tiling if tiling.scratch_bytes <= problem.room else None
 
