@@ -132,5 +132,13 @@ def sqnr(exact, other):
     return 10 * np.log10((exact**2).sum() / max(((exact - other) ** 2).sum(), 1e-30))
 
 
+def set_constant(net, name, array):
+    net.graph.initializers[name].const_value = ir.Tensor(array.astype(np.float32), name=name)
+
+
+def constant(net, name):
+    return net.graph.initializers[name].const_value.numpy().copy()
+
+
 def by_op(net, op_type):
     return [node for node in net.graph if node.op_type == op_type]

@@ -1,8 +1,8 @@
 """Encodings that a QDQ file leaves open.
 
 Movement passes encodings forwards, a Concat where its inputs agree; a FIXED function gives its own;
-a value read by movement alone takes the encoding behind it.  A network output that a product makes
-and that nobody quantized (NNCF leaves it float) gets s16 with the scale `bound / 32767`, where
+a value read by movement alone takes the encoding behind it.  A result of a product that nobody
+quantized (NNCF leaves the network's outputs float) gets s16 with the scale `bound / 32767`, where
 `bound` is the largest |value| that the weights allow for any input codes: no result can saturate.
 """
 
@@ -21,7 +21,6 @@ def complete(graph: FloatGraph) -> FloatGraph:
     """The graph with encodings for every value that the rules of the module decide."""
     assert graph.encodings is not None
     known = dict(graph.encodings)
-    current = graph
     while True:
         before = len(known)
         partition = match_sites(FloatGraph(graph.graph, dict(known), graph.constants))
@@ -29,11 +28,11 @@ def complete(graph: FloatGraph) -> FloatGraph:
             _forwards(site, known)
         for site in reversed(partition.sites):
             _backwards(site, partition, known)
-        for site in partition.sites:
-            _network_output(site, partition, graph, known)
-        current = FloatGraph(graph.graph, dict(known), graph.constants)
         if len(known) == before:
-            return current
+            for site in partition.sites:
+                _open_product(site, graph, known)
+        if len(known) == before:
+            return FloatGraph(graph.graph, known, graph.constants)
 
 
 def _forwards(site: Site, known: dict[str, Encoding]) -> None:
@@ -71,16 +70,12 @@ def _backwards(site: Site, partition: Partition, known: dict[str, Encoding]) -> 
         known[value.name or ""] = next(e for e in behind if e is not None)
 
 
-def _network_output(
-    site: Site, partition: Partition, graph: FloatGraph, known: dict[str, Encoding]
-) -> None:
+def _open_product(site: Site, graph: FloatGraph, known: dict[str, Encoding]) -> None:
     if site.weights is None or site.inner is not None or len(site.inputs) != 1:
         return
     (value,), (x,) = site.outputs, site.inputs
     encoding = known.get(x.name or "")
     if (value.name or "") in known or encoding is None:
-        return
-    if any(reader is not None for reader in partition.readers(value)):
         return
     bound = accumulator_bound(site, graph, encoding)
     if bound is not None:

@@ -5,6 +5,8 @@
     Q of an initializer               -> folded into codes first
     a second, different pair          -> Identity to a new value with that encoding (a rescale)
     u16 with zero point 32768         -> s16 with zero point 0
+    an activation's scale per channel -> one for the tensor, spanning all channels (NNCF gives such
+                                         scales to inputs of depthwise convolutions)
 
 What onnxruntime's `quantize_static`, NNCF and this package write is read.  Values that such files
 leave open are completed by `completion`.
@@ -20,6 +22,7 @@ import onnx_ir as ir
 from tilewright.errors import ModelError
 from tilewright.graph import Array, DType, Encoding
 from tilewright.ops.pattern import FloatGraph, QuantizedConstant
+from tilewright.quantize.ranges import ActivationType, with_zero
 
 QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
 DTYPES = {
@@ -70,7 +73,13 @@ class _Parameters:
 
     @property
     def encoding(self) -> Encoding:
-        return Encoding(self.dtype, float(self.scale.reshape(())), int(self.zero.reshape(())))
+        """Of an activation; scales per channel become one that spans them all."""
+        if self.scale.size == 1:
+            return Encoding(self.dtype, float(self.scale.reshape(())), int(self.zero.reshape(())))
+        lo, hi = self.dtype.range
+        scale = self.scale.astype(np.float64)
+        low, high = (scale * (lo - self.zero)).min(), (scale * (hi - self.zero)).max()
+        return ActivationType(self.dtype).encode(with_zero(float(low), float(high)))
 
 
 @dataclass
@@ -95,12 +104,6 @@ class _Stripper:
         if array is not None:
             self.codes[output] = (_constant_codes(array, parameters, output), parameters)
             return
-        if parameters.scale.size != 1:
-            raise ModelError(
-                f"node {node.name}: activation {value.name} has a scale for each channel; "
-                "the NPU needs one per tensor",
-                code="TW-1131",
-            )
         for use in output.uses():
             if use.node.op_type != DEQUANTIZE:
                 raise ModelError(
