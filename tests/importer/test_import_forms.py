@@ -299,6 +299,14 @@ def test_average_pool_with_padding(opset, counted):
     )
 
 
+@pytest.mark.parametrize("dilations", [None, [1, 1]])
+def test_average_pool_states_no_dilations_that_change_nothing(dilations):
+    given = {} if dilations is None else {"dilations": dilations}
+    model = one("AveragePool", "x", shape=(1, 2, 7, 9), opset=19, kernel_shape=[3, 3], **given)
+    pool = only(imported(model).model, "AveragePool")
+    assert "dilations" not in pool.attributes
+
+
 @pytest.mark.parametrize("kind", ["MaxPool", "AveragePool"])
 @pytest.mark.parametrize("size", [7, 8, 9, 10])
 def test_pool_with_ceil_mode(kind, size):

@@ -24,7 +24,7 @@ Graph
 Operators
     - Conv, ConvTranspose: kernel_shape, strides, dilations, pads, group (and output_padding)
       stated; no auto_pad, no output_shape. MaxPool, AveragePool alike, with ceil_mode (and
-      count_include_pad) stated.
+      count_include_pad) stated; AveragePool has dilations only where they are not 1.
     - affine functions per channel (BatchNormalization, Mul, Add by constants) are inside the Conv,
       ConvTranspose or Gemm beside them where exact; a BatchNormalization that stays has one output
       and a stated epsilon.

@@ -148,12 +148,17 @@ def max_pool(site: Site) -> Replacement:
 
 
 def average_pool(site: Site) -> Replacement:
-    """AveragePool(x; kernel_shape, strides, dilations, pads, ceil_mode, count_include_pad)."""
+    """AveragePool(x; kernel_shape, strides, pads, ceil_mode, count_include_pad[, dilations])."""
     kernel = site.ints_attribute("kernel_shape")
     if kernel is None:
         raise site.error("has no kernel_shape")
+    window = _window(site, kernel)
+    if all(step == 1 for step in window["dilations"]):
+        # onnxruntime copies attributes when it fuses quantizers into QLinearAveragePool, which has
+        # no dilations.
+        del window["dilations"]
     attributes: dict[str, Attribute] = {
-        **_window(site, kernel),
+        **window,
         "ceil_mode": site.int_attribute("ceil_mode", 0),
         "count_include_pad": site.int_attribute("count_include_pad", 0),
     }
