@@ -10,7 +10,7 @@ from onnx import helper
 from tilewright.config import CalibrationConfig, Override, QuantizationConfig
 from tilewright.errors import ConfigError, DataError, QuantizationError, UnsupportedError
 from tilewright.graph import DType
-from tilewright.quantize import Scheme, quantize_model, resolve_scheme
+from tilewright.quantize import Scheme, quantize_model, resolve_scheme, strip
 from tilewright.quantize.observers import OBSERVERS
 from tilewright.quantize.scheme import ObserverChoice, WeightType
 from tilewright.quantize.sessions import ordered_map
@@ -192,3 +192,13 @@ def test_an_override_that_names_nothing_is_an_error(override, near):
     net = nets.classifier()
     with pytest.raises(ConfigError, match=near):
         quantize_model(net, nets.feeds(net), scheme)
+
+
+def test_weights_and_inputs_near_the_smallest_float_stay_valid():
+    net = nets.classifier()
+    for name, factor in (("w2", 1e-36), ("b2", 0.0)):
+        nets.set_constant(net, name, nets.constant(net, name) * factor)
+    samples = [{"x": s["x"] * np.float32(1e-6)} for s in nets.feeds(net)]
+    made = quantize_model(net, samples, Scheme()).model
+    assert strip(made).encodings
+    assert np.isfinite(nets.run(made, samples)).all()

@@ -163,3 +163,36 @@ def test_the_interpolation_error_of_a_parabola_is_known():
     scale = 1e-3
     step = 128 * scale
     assert interpolation_error(lambda x: x * x, scale) == pytest.approx(step**2 / 4, rel=1e-6)
+
+
+def test_a_dead_layer_gets_a_range_that_its_rescale_can_reach():
+    constants = nets.arrays(np.random.default_rng(0), w1=(4, 3, 3, 3), w2=(4, 4, 1, 1), b2=(4,))
+    constants["b1"] = np.full(4, -1e3, np.float32)
+    constants["b2"] *= 1e-20
+    nodes = [
+        nets.conv("x", "w1", "c1", bias="b1"),
+        helper.make_node("Relu", ["c1"], ["r1"]),
+        nets.conv("r1", "w2", "c2", kernel=1, bias="b2"),
+        helper.make_node("Relu", ["c2"], ["r2"]),
+        nets.conv("r2", "w2", "y", kernel=1),
+    ]
+    net = nets.model(nodes, {"x": (1, 3, 8, 8)}, ["y"], constants)
+    made = quantize_model(net, nets.feeds(net), Scheme())
+    known = made.report.encodings
+    weight = nets.constant(made.model, "w2_scale").max()
+    assert known["r1"].scale * weight / known["r2"].scale < 2**22
+
+
+def test_an_average_pool_between_pairs_loads_in_onnxruntime():
+    nodes = [
+        helper.make_node("Add", ["x", "x"], ["a"]),
+        helper.make_node(
+            "AveragePool", ["a"], ["p"], kernel_shape=[2, 2], strides=[2, 2], pads=[0] * 4,
+            dilations=[1, 1], ceil_mode=0, count_include_pad=0,
+        ),
+        helper.make_node("Add", ["p", "p"], ["y"]),
+    ]  # fmt: skip
+    net = nets.model(nodes, {"x": (1, 4, 4, 4)}, ["y"], {})
+    samples = nets.feeds(net)
+    made = quantize_model(net, samples, dataclasses.replace(PLAIN, outputs="same")).model
+    assert nets.sqnr(nets.run(net, samples), nets.run(made, samples)) > 30

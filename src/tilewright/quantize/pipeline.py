@@ -31,6 +31,9 @@ from tilewright.quantize.weights import QuantizedProduct, quantize_product
 
 METADATA = "pkg.tilewright."
 
+LARGEST_RATIO = 2.0**21
+"""Of an accumulator's step to the result's; the arithmetic ends at 2**22 (section 2)."""
+
 
 @dataclass(frozen=True)
 class Quantized:
@@ -87,8 +90,7 @@ def quantize_model(
         ranges = {n: _range(calibration.statistics[n], s, scheme) for n, s in values.items()}
         partition, cuts = cut_mixed_outputs(partition, ranges, graph)
         notes += cuts
-        encodings = assign_encodings(partition, ranges, scheme, graph)
-        products = quantize_products(partition, encodings, scheme, graph)
+        encodings, products = _numbers(partition, ranges, scheme, graph)
     notes += _raised(products)
     changes: dict[str, float] = {}
     metadata = _metadata(scheme, calibration.samples)
@@ -138,6 +140,43 @@ def _range(statistics: TensorStatistics, site: Site | None, scheme: Scheme) -> R
     choice = scheme.observer_of(site)
     kind = scheme.activation_type(site)
     return OBSERVERS[choice.name].range(statistics, kind, choice)
+
+
+def _numbers(
+    partition: Partition, ranges: dict[str, Range], scheme: Scheme, graph: FloatGraph
+) -> tuple[dict[str, Encoding], dict[str, QuantizedProduct]]:
+    """Encodings and constants; ranges too narrow for their product are widened in place."""
+    encodings = assign_encodings(partition, ranges, scheme, graph)
+    products = quantize_products(partition, encodings, scheme, graph)
+    narrow = too_narrow(partition, encodings, products)
+    if not narrow:
+        return encodings, products
+    for name, width in narrow.items():
+        ranges[name] = Range(ranges[name].low, max(ranges[name].high, ranges[name].low + width))
+    return _numbers(partition, ranges, scheme, graph)
+
+
+def too_narrow(
+    partition: Partition, encodings: dict[str, Encoding], products: dict[str, QuantizedProduct]
+) -> dict[str, float]:
+    """Results of products whose step is out of all proportion to the accumulator's: a dead layer.
+
+    Returns:
+        Value name -> the least width of its range, so that the rescale's ratio stays in bounds.
+    """
+    found = {}
+    for site in partition.sites:
+        if site.weights is None:
+            continue
+        target = site.outputs[0] if site.inner is None else site.inner
+        name = target.name or ""
+        step = float(encodings[site.inputs[0].name or ""].scale) * float(
+            products[site.name].weight.scale.max()
+        )
+        if step > LARGEST_RATIO * encodings[name].scale:
+            lo, hi = encodings[name].dtype.range
+            found[name] = 2 * (hi - lo) * step / LARGEST_RATIO
+    return found
 
 
 def quantize_products(

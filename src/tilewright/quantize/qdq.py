@@ -60,6 +60,7 @@ def write_qdq(
     for name, encoding in numbers.encodings.items():
         writer.pair(writer.values[name], encoding)
     writer.drop_unused_constants()
+    _state_no_unit_dilations(copy)
     for key in sorted(metadata):
         copy.metadata_props[key] = metadata[key]
     copy.graph.opset_imports[""] = max(21, copy.graph.opset_imports.get("", 21))
@@ -229,6 +230,14 @@ class _Writer:
         for name, value in list(self.graph.initializers.items()):
             if not value.uses() and not value.is_graph_output():
                 del self.graph.initializers[name]
+
+
+def _state_no_unit_dilations(copy: ir.Model) -> None:
+    """Leave out AveragePool's dilations of 1: onnxruntime fails to fuse Q/DQ around them."""
+    for node in copy.graph:
+        stated = node.attributes.get("dilations") if node.op_type == "AveragePool" else None
+        if stated is not None and set(stated.as_ints()) == {1}:
+            del node.attributes["dilations"]
 
 
 def _unique(base: str, taken: set[str]) -> str:

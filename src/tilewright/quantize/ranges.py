@@ -9,6 +9,10 @@ from typing import NamedTuple
 from tilewright import numerics
 from tilewright.graph import DType, Encoding
 
+NEGLIGIBLE = 2.0**-100
+"""What dead layers hold and make: smaller values, some below float32's normal numbers. Scales made
+from them would vanish, or lie too far from their neighbours' for a multiplier."""
+
 
 class Range(NamedTuple):
     """Values from `low` to `high`; zero is always inside."""
@@ -59,7 +63,9 @@ class ActivationType:
     power_of_two: bool = False
 
     def encode(self, reals: Range) -> Encoding:
-        """The encoding whose codes span `reals`."""
+        """The encoding whose codes span `reals`; a range that is all but zero counts as zero."""
+        if reals.reach < NEGLIGIBLE:
+            reals = Range(0.0, 0.0)
         lo, hi = self.dtype.range
         if self.dtype is DType.U8 and self.symmetric:
             zero, levels = (0, 255) if reals.low >= 0 else (128, 127)

@@ -11,6 +11,7 @@ from tilewright import numerics
 from tilewright.errors import QuantizationError
 from tilewright.graph import DType, Encoding
 from tilewright.ops.pattern import QuantizedConstant, Site
+from tilewright.quantize.ranges import NEGLIGIBLE
 from tilewright.quantize.scheme import WeightType
 
 FloatArray = npt.NDArray[np.float64]
@@ -56,6 +57,8 @@ def quantize_product(
             fix="export the model again from finite weights",
             code="TW-3120",
         )
+    weight = _without_negligible(weight)
+    bias = None if bias is None else _without_negligible(bias)
     axis = site.weights.axis
     wide = x.dtype is DType.S16
     count = weight.shape[axis]
@@ -69,6 +72,11 @@ def quantize_product(
     return QuantizedProduct(constant, codes, bias, raised)
 
 
+def _without_negligible(values: FloatArray) -> FloatArray:
+    """Zeros for the values of dead layers."""
+    return np.where(np.abs(values) < NEGLIGIBLE, 0.0, values)
+
+
 def _largest_per_channel(bias: FloatArray, count: int) -> FloatArray:
     """|bias| for each weight scale; a grouped ConvTranspose has one scale for several channels."""
     return np.asarray(np.abs(bias).reshape(-1, count).max(axis=0), np.float64)
@@ -78,7 +86,7 @@ def _symmetric(
     weight: FloatArray, tops: FloatArray, bias: FloatArray, x: Encoding, kind: WeightType, axis: int
 ) -> tuple[QuantizedConstant, int]:
     _, hi = kind.dtype.range
-    scales = numerics.weight_scales(tops, bias, x.scale, hi)
+    scales = _shared_with_dead(numerics.weight_scales(tops, bias, x.scale, hi), tops, bias)
     raised = int(np.sum((tops > 0) & (np.abs(bias) / (float(x.scale) * 2.0**30) > tops / hi)))
     if kind.power_of_two:
         scales = np.array([numerics.power_of_two_at_least(float(s)) for s in scales], np.float32)
@@ -91,6 +99,17 @@ def _symmetric(
     zero = np.zeros(scales.shape, np.int64)
     channel_axis = axis if kind.per_channel else None
     return QuantizedConstant(codes, kind.dtype, scales, zero, channel_axis), raised
+
+
+def _shared_with_dead(
+    scales: npt.NDArray[np.float32], tops: FloatArray, bias: FloatArray
+) -> npt.NDArray[np.float32]:
+    """Channels of zeros take a scale of the others: any would do for them, but one far from the
+    others' would set a scale for the whole tensor, or an impossible multiplier."""
+    dead = (tops == 0) & (bias == 0)
+    if dead.any() and not dead.all():
+        scales = np.where(dead, scales[~dead].max(), scales)
+    return scales
 
 
 def _asymmetric(
@@ -120,6 +139,7 @@ def bias_codes(bias: FloatArray, x: Encoding, weight: QuantizedConstant) -> Quan
     """
     per_weight = weight.scale.astype(np.float64)
     products = np.resize(float(x.scale) * per_weight, bias.size)
+    products = np.maximum(products, float(np.finfo(np.float32).tiny))
     scale = products.astype(np.float32)
     codes = np.clip(np.rint(bias / products), -BIAS_LIMIT, BIAS_LIMIT).astype(np.int32)
     return QuantizedConstant(codes, DType.S32, scale, np.zeros(bias.size, np.int64), 0)
