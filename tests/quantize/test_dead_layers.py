@@ -60,3 +60,22 @@ def test_a_channel_of_zeros_leaves_the_others_their_scale(per_channel):
     found = reference.execute(island.graph, feeds[0])["y"]
     assert np.abs(found - exact).max() < 0.05 * np.abs(exact).max()
     assert not found[:, 2].any()
+
+
+def test_unsigned_weights_of_zeros_take_their_scale_from_the_bias():
+    rng = np.random.default_rng(5)
+    constants = nets.arrays(rng, w1=(4, 3, 3, 3), b1=(4,))
+    constants["w1"][:] = 0
+    constants["b1"] = (constants["b1"] * 1e-7).astype(np.float32)
+    model = nets.model(
+        [nets.conv("x", "w1", "y", bias="b1")], {"x": (1, 3, 8, 8)}, ["y"], constants
+    )
+    feeds = [{"x": rng.normal(size=(1, 3, 8, 8)).astype(np.float32)} for _ in range(4)]
+
+    scheme = Scheme(weights=WeightType(DType.U8, per_channel=False), bias_correction=False)
+    quantized = quantize_model(model, feeds, scheme)
+    (island,) = lower(quantized.model).islands
+
+    exact = run_model(model, feeds[0])["y"]
+    found = reference.execute(island.graph, feeds[0])["y"]
+    assert np.abs(found - exact).max() < 0.01 * np.abs(exact).max()

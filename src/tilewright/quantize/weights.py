@@ -119,6 +119,8 @@ def _asymmetric(
     low, high = min(float(weight.min()), 0.0), max(float(weight.max()), 0.0)
     scale, _ = numerics.affine_parameters(low, high, lo, hi)
     least = float(bias.max(initial=0.0)) / (float(x.scale) * 2.0**30)
+    if low == high and least > 0:
+        scale = least  # only the bias counts
     raised = int(least > scale)
     scale = numerics.f32(max(scale, least))
     if kind.power_of_two:
