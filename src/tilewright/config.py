@@ -163,9 +163,11 @@ class CalibrationConfig(Section):
     samples: int = Field(
         default=32, ge=1, description="at most so many samples, spread evenly over the data"
     )
-    observer: ObserverName = Field(default="minmax", description="how a tensor's range is found")
+    observer: ObserverName = Field(
+        default="percentile", description="how a tensor's range is found"
+    )
     percentile: float = Field(
-        default=99.99, gt=50, le=100, description="percentile: share kept, in percent"
+        default=99.999, gt=50, le=100, description="percentile: share kept, in percent"
     )
     momentum: float = Field(
         default=0.9, ge=0, lt=1, description="moving_average: weight of the past"

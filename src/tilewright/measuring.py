@@ -122,7 +122,7 @@ def mode_figures(model: CompiledModel, mode: str, simulated: Simulation) -> Mode
         latency_ms=timing.latency_ms,
         lower_bound_ms=timing.lower_bound_ms,
         fps=timing.fps,
-        tops=2 * target.matrix.convolution * target.mode_groups(mode) / 1e12,
+        tops=target.peak_tops * target.mode_groups(mode) / target.groups,
         sram_bytes=max(p.sram_bytes for p in programs.values()),
         ddr_bytes=sum(p.ddr_bytes for p in programs.values()),
         layers=tuple(layers),

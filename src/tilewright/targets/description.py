@@ -98,6 +98,7 @@ class Target:
 
     Args:
         modes: NPU mode -> number of groups in use.
+        peak_tops: 8-bit tera-operations per second of all groups together.
         sram_bytes: SRAM of each group.
         alignment: SRAM addresses of buffers are multiples of this.
         weight_window_bytes: how far ahead of the compute, per group, weights are streamed.
@@ -119,6 +120,7 @@ class Target:
     groups: int
     modes: dict[str, int] = field(hash=False)
     clock_hz: float
+    peak_tops: float
     sram_bytes: int
     alignment: int
     weight_window_bytes: int

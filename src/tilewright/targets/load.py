@@ -28,6 +28,7 @@ SOURCES = ("published", "fitted", "assumed")
 UNITS = {
     "modes": "group",
     "clock_hz": "Hz",
+    "peak_tops": "TOPS",
     "sram_bytes": "byte",
     "alignment": "byte",
     "weight_window_bytes": "byte",
