@@ -39,7 +39,7 @@ TARGET = "ax650n"
 MODELS = ("efficientnet-lite0", "efficientnet-lite1")
 SETTINGS: dict[str, dict[str, Any]] = {
     "tilewright": {},
-    "tilewright min-max": {"bias_correction": False},
+    "tilewright min-max": {"observer": "minmax", "bias_correction": False},
 }
 FLIP_SETS = ("sample", "pictures")
 
@@ -89,9 +89,9 @@ def contestants(
     """Float, Tilewright's settings and the peers, quantized now."""
     float_model = onnx.load(source.model)
     yield Contestant("float", "onnxruntime", sessions.infer(float_model, threads=threads))
-    for setting, quantization in SETTINGS.items():
+    for setting, choices in SETTINGS.items():
         folder = source.model.parent / setting.replace(" ", "-")
-        built = building.build(source, TARGET, folder, modes=["NPU1"], quantization=quantization)
+        built = building.build(source, TARGET, folder, modes=["NPU1"], choices=choices)
         yield from _both(setting, built.quantized, threads)
         yield Contestant(setting, "C runtime", _runtime(built, source.input, threads))
     static = work / f"{source.network.name}.static.onnx"

@@ -4,9 +4,9 @@
     python benchmarks/build_time.py --rounds 7
 
 EfficientNet-Lite0 and 32 pictures in a folder. Tilewright calibrates, quantizes, compiles for both
-modes of ax650n, simulates, compares and writes its report, once with its defaults (bias correction
-included) and once with plain min-max; onnxruntime prepares the model and quantizes it (MinMax,
-per channel). Whole processes that take turns; medians.
+modes of ax650n, simulates, compares and writes its report, once with its defaults (percentile
+ranges and bias correction) and once with plain min-max; onnxruntime prepares the model and
+quantizes it (MinMax, per channel). Whole processes that take turns; medians.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def commands(pictures: Path, work: Path) -> dict[str, list[str]]:
     quantize = [sys.executable, peers, "ort-u8", model, str(pictures), str(work / "peer.onnx")]
     return {
         PEER: quantize,
-        PLAIN: [*build, "--no-bias-correction", "-o"],
+        PLAIN: [*build, "--observer", "minmax", "--no-bias-correction", "-o"],
         DEFAULT: [*build, "-o"],
     }
 

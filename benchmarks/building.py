@@ -90,19 +90,19 @@ def build(
     folder: Path,
     *,
     modes: Sequence[str] | None = None,
-    quantization: Mapping[str, Any] | None = None,
+    choices: Mapping[str, Any] | None = None,
 ) -> Built:
     """`tilewright.build` on the source's own samples.
 
     Args:
         modes: default: all that the target has.
-        quantization: keys of that section of the configuration.
+        choices: other keywords of `tilewright.build`, such as observer.
     """
     chosen = tuple(modes if modes is not None else load_target(target).modes)
     settings: dict[str, Any] = {
         "input_shapes": {source.input: list(source.network.shape)},
         "input": {"kind": "tensor"},
-        "quantization": dict(quantization or {}),
+        **(choices or {}),
     }
     if chosen:
         settings["npu_modes"] = list(chosen)

@@ -3,7 +3,7 @@
 `ort-s8`, `ort-u8`: onnxruntime's `quant_pre_process`, then `quantize_static`: QDQ, MinMax, signed
 per-channel weights, s8 or u8 activations.  `nncf`: `nncf.quantize` with its defaults (MIXED preset,
 fast bias correction); `nncf-minmax`: the same with min-max ranges.  NNCF gets a virtual environment
-of its own, since it pins other libraries than ours.  Run as a program, this module quantizes one file:
+of its own, since it pins other libraries than ours.  As a program, this module quantizes one file:
 
     python benchmarks/peers.py ort-u8 float.onnx samples.npy quantized.onnx
     python benchmarks/peers.py ort-u8 float.onnx pictures/ quantized.onnx
