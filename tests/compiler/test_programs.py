@@ -11,7 +11,9 @@ from random_graphs import random_graph
 from tilewright import graph as integer
 from tilewright.compiler import compile_graph
 from tilewright.errors import CompileError, ConfigError
+from tilewright.graph import Border, DType, Graph, Node, TensorType
 from tilewright.machine.machine import Machine
+from tilewright.ops.reshape import Reshape
 from tilewright.program import constants
 from tilewright.reference import execute_codes
 from tilewright.targets import Target, load_target
@@ -51,3 +53,19 @@ def test_what_cannot_fit_is_refused_with_the_operators_name() -> None:
 def test_an_unknown_mode_is_refused_with_the_nearest() -> None:
     with pytest.raises(ConfigError, match="did you mean 'NPU3'"):
         compile_graph(random_graph(1), small_target(1 << 20), "npu3")
+
+
+def test_a_reshape_is_cut_finer_than_the_outermost_slices_of_its_input() -> None:
+    """Joined detector heads: three anchors of 32 KiB each, on 24 KiB of SRAM."""
+    tensors = {
+        "x": TensorType(DType.S16, (1, 3, 16, 16, 64), 0.25, 0),
+        "y": TensorType(DType.S16, (1, 768, 64), 0.25, 0),
+    }
+    node = Node("reshape", Reshape((1, 768, 64)), ("x",), ("y",), ())
+    x, y = (Border(n, n, t.shape, tuple(range(len(t.shape)))) for n, t in tensors.items())
+    graph = Graph("joined", tensors, (node,), (x,), (y,))
+    target = small_target(24 << 10)
+    values = np.arange(3 * 16 * 16 * 64).astype(np.int16).reshape(tensors["x"].shape)
+    program = compile_graph(graph, target, "NPU1")
+    result = Machine(program, target, b"").run({"x": values})
+    assert np.array_equal(result.outputs["y"].view(np.int16), values.ravel())

@@ -21,6 +21,10 @@ from tilewright.ops.protocol import (
 from tilewright.program.isa import Instruction
 
 
+ENOUGH_PARTS = 16
+"""Parts that cuts must leave before they may be restricted to slices of the input."""
+
+
 @dataclass(frozen=True, eq=False)
 class Reshape(NpuOperator):
     """The same elements in the same stored order under another shape."""
@@ -41,7 +45,8 @@ class Reshape(NpuOperator):
     def splits(self, inputs: Sequence[TensorType], output: TensorType) -> tuple[Split, ...]:
         """Only the outermost axis with more than one element: a part stays one run of elements.
 
-        Where it leaves at least two parts, a cut falls between outermost slices of the input too.
+        Where it leaves enough parts to fit any SRAM, a cut falls between outermost slices of the
+        input too.
         """
         outer = next((a for a, n in enumerate(output.shape) if n > 1), None)
         if outer is None:
@@ -49,7 +54,7 @@ class Reshape(NpuOperator):
         run = math.prod(output.shape[outer + 1 :])
         first = next(a for a, n in enumerate(inputs[0].shape) if n > 1)
         step = math.lcm(run, math.prod(inputs[0].shape[first + 1 :])) // run
-        return (Split(outer, step if step < output.shape[outer] else 1),)
+        return (Split(outer, step if step * ENOUGH_PARTS <= output.shape[outer] else 1),)
 
     def needs(
         self, region: Region, inputs: Sequence[TensorType], output: TensorType
