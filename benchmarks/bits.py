@@ -206,7 +206,7 @@ def measure(network: models.Network, target: str, work: Path, samples: int) -> R
         modes = [m for m in MODES if m in load_target(target).modes]
         built = building.build(source, target, source.model.parent / target, modes=modes)
         report = built.build.report()
-        row.seconds.update(report.seconds)
+        row.seconds.update({stage.name: stage.seconds for stage in report.stages})
         row.cycles = {mode: figures.max_cycle for mode, figures in report.modes.items()}
         row.nodes_npu = report.nodes_npu
         row.nodes_cpu = [f"{n.op} {n.name}: {n.reason}" for n in report.nodes_cpu]
@@ -235,6 +235,13 @@ def networks_of(args: argparse.Namespace) -> dict[str, models.Network]:
     return {name: known[name] for name in args.models or known}
 
 
+def _merged(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of the results, those of the same network and target replaced."""
+    before = results.read("bits")
+    rows = {(r["network"], r["target"]): r for r in (before["rows"] if before else [])}
+    return list((rows | {(r["network"], r["target"]): r for r in found}).values())
+
+
 def print_row(row: Row) -> None:
     cycles = ", ".join(f"{mode} {count:,}" for mode, count in row.cycles.items())
     build = sum(row.seconds.get(stage, 0.0) for stage in ("import", "quantize", "compile"))
@@ -261,6 +268,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--samples", type=int, default=2, help="samples compared (default 2)")
     parser.add_argument("--jobs", type=int, default=1, help="networks at a time")
     parser.add_argument("--work", type=Path, help="keep artifacts here")
+    parser.add_argument("--merge", action="store_true", help="keep other rows of the results")
     parser.add_argument("--no-write", action="store_true", help="leave results/bits.json alone")
     return parser.parse_args()
 
@@ -281,7 +289,8 @@ def main() -> int:
     print(f"{len(rows) - len(failed)} of {len(rows)} agree in every bit")
     if not args.no_write:
         settings = {"samples": args.samples, "reduced": args.reduced}
-        results.write("bits", map(dataclasses.asdict, rows), settings=settings)
+        found = [dataclasses.asdict(row) for row in rows]
+        results.write("bits", _merged(found) if args.merge else found, settings=settings)
     return int(bool(failed))
 
 

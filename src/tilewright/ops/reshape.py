@@ -20,7 +20,6 @@ from tilewright.ops.protocol import (
 )
 from tilewright.program.isa import Instruction
 
-
 ENOUGH_PARTS = 16
 """Parts that cuts must leave before they may be restricted to slices of the input."""
 
