@@ -26,14 +26,17 @@ check-all: test
 	$(BIN)/python -m build --version >/dev/null 2>&1 || $(BIN)/pip install -q build
 	$(BIN)/python -m build --outdir build/dist
 	$(MAKE) demo
+	$(BIN)/tilewright fetch benchmarks tests
+	$(BIN)/python benchmarks/bits.py --no-write
 
 lint: $(DEV_STAMP)
-	$(BIN)/ruff format --check src tests
-	$(BIN)/ruff check src tests
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks
 	@if [ -n "$(C_SOURCES)" ]; then $(BIN)/clang-format --dry-run --Werror $(C_SOURCES); fi
 
 types: $(DEV_STAMP)
 	$(BIN)/mypy
+	MYPYPATH=src:benchmarks $(BIN)/mypy --strict $(wildcard benchmarks/*.py)
 
 imports: $(DEV_STAMP)
 	$(BIN)/lint-imports
@@ -54,8 +57,8 @@ witness: $(DEV_STAMP) $(WITNESS_STAMP)
 	TOSA_PYTHON=$(abspath $(WITNESS))/bin/python $(BIN)/pytest tests/witness
 
 format: $(DEV_STAMP)
-	$(BIN)/ruff check --fix-only -q src tests
-	$(BIN)/ruff format -q src tests
+	$(BIN)/ruff check --fix-only -q src tests benchmarks
+	$(BIN)/ruff format -q src tests benchmarks
 	@if [ -n "$(C_SOURCES)" ]; then $(BIN)/clang-format -i $(C_SOURCES); fi
 
 # Pages that are generated from the code.
