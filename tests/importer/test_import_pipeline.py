@@ -10,7 +10,7 @@ from importer_nets import imported, make_model, make_proto, node, normal, only, 
 from onnx import TensorProto, helper, numpy_helper
 
 from tilewright.errors import ModelError
-from tilewright.importer import SOURCE_KEY, import_model, is_quantized, verify
+from tilewright.importer import SOURCE_KEY, compare_outputs, import_model, is_quantized, verify
 from tilewright.importer.verify import verify_structure
 
 
@@ -350,3 +350,19 @@ def test_verify_structure_refuses_constant_nodes():
     model.graph.append(ir.node("Constant", [], {"value_float": 1.0}, name="k"))
     with pytest.raises(ModelError, match="Constant node"):
         verify_structure(model, "test")
+
+
+def test_a_part_is_imported_between_tensors_of_the_source():
+    source = small_net(11)
+    part = import_model(source, input_shapes={"x": (1, 3, 8, 8)}, start=["c"], end=["m"])
+    assert [v.name for v in part.model.graph.inputs] == ["c"]
+    assert [v.name for v in part.model.graph.outputs] == ["m"]
+    assert isinstance(part.original, ir.Model)
+    feeds = {"c": normal(1, 8, 8, 8, seed=9)}
+    (error,) = compare_outputs(part.original, part.model, feeds).values()
+    assert error.max_relative < 1e-5
+
+
+def test_an_unknown_tensor_to_cut_at_is_refused_with_the_nearest_name():
+    with pytest.raises(ModelError, match="padded"):
+        import_model(small_net(11), input_shapes={"x": (1, 3, 8, 8)}, start=["paded"])

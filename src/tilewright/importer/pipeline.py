@@ -14,6 +14,7 @@ import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
 from tilewright.importer import loading
+from tilewright.importer.cut import cut
 from tilewright.importer.edit import SOURCE_KEY, PassResult
 from tilewright.importer.graphs import is_quantized, subgraphs_of
 from tilewright.importer.passes import (
@@ -72,15 +73,19 @@ def import_model(
     source: str | os.PathLike[str] | ir.Model,
     *,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
+    start: Sequence[str] = (),
+    end: Sequence[str] = (),
 ) -> Imported:
     """Bring a model to canonical form (see tilewright.importer); the source is left unchanged.
 
     Args:
         source: an ONNX file, or a model in memory.
         input_shapes: whole shapes of inputs with free dimensions.
+        start, end: tensors of the source between which the model is taken; empty: all of it.  The
+            original to compare with is then the part cut out.
 
     Raises: ModelError: the model is unusable, or leaves dimensions open that `input_shapes` does
-        not set. ConfigError: `input_shapes` does not fit the model.
+        not set, or has no such tensor to cut at. ConfigError: `input_shapes` does not fit it.
     """
     original: Path | ir.Model
     if isinstance(source, ir.Model):
@@ -93,6 +98,10 @@ def import_model(
     quantized = is_quantized(model)
     passes = _Passes(model)
     passes.run_all(PREPARE)
+    if start or end:
+        model = cut(model, start, end)
+        original = model.clone()
+        passes.model = model
     passes.run_until_settled(QUANTIZED_ROUND if quantized else FLOAT_ROUND)
     passes.run_all(FINISH)
     verify(model, names.NAME)
