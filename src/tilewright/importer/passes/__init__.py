@@ -24,10 +24,11 @@ from tilewright.importer.passes import (
     layout,
     names,
     pad,
+    recurrent,
     specialise,
 )
 
-PREPARE = (constants.run, specialise.run)
+PREPARE = (constants.run, specialise.run, recurrent.run)
 
 QUANTIZED_ROUND = (identity.run, layout.run, dead.run)
 
