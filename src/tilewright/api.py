@@ -360,6 +360,7 @@ class _Run:
             sqnr_db=measured["sqnr_db"],
             float_difference=imported["float_difference"],
             passes=imported["passes"],
+            near_misses=tuple(imported.get("near_misses", ())),
             calibration=_calibration(quantized, self.config),
             warnings=tuple(warnings),
             stages=tuple(self.stages),

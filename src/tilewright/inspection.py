@@ -9,10 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tilewright.targets import Target, load_target, target_names
+from tilewright.targets import load_target, target_names
 
 if TYPE_CHECKING:
     import onnx_ir as ir
+
+    from tilewright.importer import NearMiss
 
 Row = dict[str, Any]
 
@@ -88,7 +90,9 @@ def describe(
         names = ", ".join(str(d) for d in free)
         found.notes.append(f"free dimensions: {names}; set them with --input-shapes to see support")
         return found
-    found.targets.update(_support(path, shapes, targets))
+    support, misses = _support(path, shapes)
+    found.targets.update({target.name: support for target in targets})
+    found.notes.extend(f"{miss.rule} left {miss.node}: {miss.reason}" for miss in misses)
     return found
 
 
@@ -101,10 +105,8 @@ def _value(value: ir.Value) -> Row:
     return {"name": value.name, "shape": shape, "dtype": dtype, "note": note}
 
 
-def _support(
-    path: Path, shapes: Mapping[str, Sequence[int]], targets: Sequence[Target]
-) -> dict[str, Row]:
-    """Which nodes of the canonical model run where; the operators are the same on every chip."""
+def _support(path: Path, shapes: Mapping[str, Sequence[int]]) -> tuple[Row, tuple[NearMiss, ...]]:
+    """Which nodes of the canonical model run where, on every chip, and what import left."""
     from tilewright.importer import import_model
     from tilewright.ops.pattern import FloatGraph
     from tilewright.quantize.sites import find_sites
@@ -119,7 +121,7 @@ def _support(
             {"name": c.node.name, "op": c.node.op_type, "reason": c.reason} for c in partition.cpu
         ],
     }
-    return {target.name: support for target in targets}
+    return support, imported.near_misses
 
 
 def _compiled(path: Path) -> ModelDescription | None:

@@ -5,6 +5,7 @@ Nothing here knows of caching or of the order of a whole build (`tilewright.api`
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -85,6 +86,7 @@ def import_stage(
     errors = compare_outputs(imported.original, imported.model, feeds)
     return imported, {
         "passes": {p.name: p.changes for p in imported.passes},
+        "near_misses": [dataclasses.asdict(miss) for miss in imported.near_misses],
         "float_difference": {name: e.max_relative for name, e in errors.items()},
         "quantized": imported.quantized,
         "metadata": dict(imported.model.metadata_props),

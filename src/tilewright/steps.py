@@ -36,7 +36,8 @@ def optimize_file(model: Path, output: Path, shapes: Mapping[str, Sequence[int]]
     """Write the canonical form of a model.
 
     Returns:
-        `optimized`, `passes` (name -> changes), `float_difference` (output -> relative).
+        `optimized`, `passes` (name -> changes), `near_misses` (rows of `rule`, `node`, `reason`),
+        `float_difference` (output -> relative).
     """
     with replacing(output) as temporary:
         _, found = import_stage(model, shapes, temporary)

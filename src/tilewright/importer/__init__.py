@@ -33,7 +33,7 @@ Operators
     - Clip has both bounds, scalar constants of x's type (the type's lowest/largest number for
       "none"); from 0 up it is Relu; Max and Min with a scalar constant are Clip; chains are merged.
     - Add, Mul, Max, Min have a constant operand second. Sub and Div by a constant are Add and Mul.
-    - HardSigmoid and HardSwish are single nodes; SiLU is Sigmoid and Mul. Alpha and beta are
+    - Gelu, Mish, HardSigmoid, HardSwish are single nodes; SiLU is Sigmoid and Mul. Alpha, beta are
       stated.
     - Squeeze, Unsqueeze, Flatten are Reshape; a Reshape's shape is constant, without 0 and -1.
       Transpose states perm; adjacent Reshapes and Transposes are merged.
@@ -53,7 +53,7 @@ from __future__ import annotations
 
 from tilewright.importer.compare import OutputError, compare_outputs, run_model
 from tilewright.importer.cut import cut
-from tilewright.importer.edit import SOURCE_KEY, PassResult
+from tilewright.importer.edit import SOURCE_KEY, NearMiss, PassResult
 from tilewright.importer.graphs import is_quantized
 from tilewright.importer.loading import load
 from tilewright.importer.pipeline import Imported, PassRecord, import_model
@@ -65,6 +65,7 @@ __all__ = [
     "SOURCE_KEY",
     "FreeDimension",
     "Imported",
+    "NearMiss",
     "OutputError",
     "PassRecord",
     "PassResult",

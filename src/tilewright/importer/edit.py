@@ -17,11 +17,31 @@ Attribute = int | float | str | Sequence[int] | Sequence[float] | ir.TensorProto
 
 
 @dataclass(frozen=True)
+class NearMiss:
+    """A place that a rule nearly rewrote.
+
+    Attributes:
+        rule: the pass.
+        node: names of the source nodes there, comma-joined.
+        reason: why it stayed, as a clause.
+    """
+
+    rule: str
+    node: str
+    reason: str
+
+    @staticmethod
+    def at(node: ir.Node, rule: str, reason: str) -> NearMiss:
+        return NearMiss(rule, joined_sources((node,)), reason)
+
+
+@dataclass(frozen=True)
 class PassResult:
-    """What a pass did: its name and the number of places that it changed."""
+    """What a pass did: its name, the number of places that it changed and those that it left."""
 
     name: str
     changes: int
+    near_misses: tuple[NearMiss, ...] = ()
 
 
 class Editor:

@@ -15,7 +15,7 @@ from onnx_ir.passes.common import InlinePass
 
 from tilewright.importer import loading
 from tilewright.importer.cut import cut
-from tilewright.importer.edit import SOURCE_KEY, PassResult
+from tilewright.importer.edit import SOURCE_KEY, NearMiss, PassResult
 from tilewright.importer.graphs import is_quantized, subgraphs_of
 from tilewright.importer.passes import (
     FINISH,
@@ -60,6 +60,7 @@ class Imported:
         passes: one record per pass, in order of first use.
         sha256: of the source file's bytes followed by its external data files.
         quantized: whether the source carries QuantizeLinear/DequantizeLinear.
+        near_misses: what looks like a named operator in the canonical model and is none.
     """
 
     model: ir.Model
@@ -67,6 +68,7 @@ class Imported:
     passes: tuple[PassRecord, ...]
     sha256: str
     quantized: bool
+    near_misses: tuple[NearMiss, ...] = ()
 
 
 def import_model(
@@ -106,7 +108,7 @@ def import_model(
     passes.run_all(FINISH)
     verify(model, names.NAME)
     model.ir_version = max(model.ir_version, 10)
-    return Imported(model, original, passes.records(), sha256, quantized)
+    return Imported(model, original, passes.records(), sha256, quantized, passes.left())
 
 
 def _prepare(model: ir.Model) -> None:
@@ -152,6 +154,7 @@ class _Passes:
         self.model = model
         self.changes: dict[str, int] = {}
         self.seconds: dict[str, float] = {}
+        self.near_misses: dict[str, tuple[NearMiss, ...]] = {}
 
     def run_all(self, passes: Sequence[Pass]) -> int:
         total = 0
@@ -164,6 +167,7 @@ class _Passes:
             spent = time.perf_counter() - start
             self.changes[result.name] = self.changes.get(result.name, 0) + result.changes
             self.seconds[result.name] = self.seconds.get(result.name, 0.0) + spent
+            self.near_misses[result.name] = result.near_misses
             total += result.changes
         return total
 
@@ -176,6 +180,10 @@ class _Passes:
         return tuple(
             PassRecord(name, changes, self.seconds[name]) for name, changes in self.changes.items()
         )
+
+    def left(self) -> tuple[NearMiss, ...]:
+        """Of each pass, what its last run left."""
+        return tuple(miss for misses in self.near_misses.values() for miss in misses)
 
 
 def _sha256_of(model: ir.Model) -> str:

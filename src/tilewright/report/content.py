@@ -112,6 +112,7 @@ class Report:
         sqnr_db: output name -> signal-to-quantization-noise ratio against float, in decibels.
         float_difference: output name -> largest relative change of the float model by import.
         passes: import pass -> places changed.
+        near_misses: places that an import pass nearly rewrote: rows of `rule`, `node`, `reason`.
         calibration: how ranges were found: samples, observer, preprocessing in words.
         artifacts: file name -> SHA-256.
         source: hash of the model and of its data files.
@@ -138,6 +139,7 @@ class Report:
     artifacts: Mapping[str, str] = field(default_factory=dict)
     source: Mapping[str, Any] = field(default_factory=dict)
     findings: Mapping[str, Any] = field(default_factory=dict)
+    near_misses: tuple[Mapping[str, str], ...] = ()
     format: int = FORMAT
 
     def stage(self, name: str) -> Stage | None:
@@ -172,6 +174,7 @@ def read_report(path: Path) -> Report | None:
             "warnings": tuple(BuildWarning(**w) for w in data["warnings"]),
             "stages": tuple(Stage(**s) for s in data["stages"]),
             "modes": modes,
+            "near_misses": tuple(data.get("near_misses", ())),
         }
         return Report(**{**data, **known})
     except (OSError, ValueError, KeyError, TypeError):

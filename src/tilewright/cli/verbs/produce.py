@@ -159,6 +159,9 @@ def optimize(
         return
     rows = [(name, n) for name, n in result["passes"].items() if n]
     console.table(("pass", "changes"), rows, numbers=(1,))
+    misses = [(miss["rule"], miss["node"], miss["reason"]) for miss in result["near_misses"]]
+    if misses:
+        console.table(("pass", "left as it is", "because"), misses)
     for name, error in result["float_difference"].items():
         console.say(f"output {name}: largest relative difference {error:.2g} on a seeded sample")
     console.say(f"wrote {output}")

@@ -81,7 +81,8 @@ def _from_gemm(editor: Editor, node: ir.Node) -> bool:
     transposed = bool(int_attribute(node, "transB", 0))
     fused: ir.Value | None = None
     if constant and weight is not None:
-        matrix = (weight if transposed else weight.T).astype(np.float64) * alpha
+        matrix = weight if transposed else weight.T
+        matrix = matrix if alpha == 1.0 else matrix.astype(np.float64) * alpha
         operand = editor.constant(matrix.astype(weight.dtype), data_input(node, 1).name or "weight")
         if per_output and bias is not None and bias_array is not None:
             content = np.broadcast_to(bias_array.reshape(-1) * beta, (outputs[1],))
