@@ -96,3 +96,14 @@ def test_a_cut_file_is_refused(tmp_path: Path) -> None:
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="cannot be read"):
         read_container(tmp_path / "none.onnx")
+
+
+def test_text_that_is_no_utf8_is_damage(tmp_path: Path) -> None:
+    path = tmp_path / "compiled.onnx"
+    write_container(container(), path)
+    content = path.read_bytes()
+    assert b"pkg.tilewright.target" in content
+    path.write_bytes(content.replace(b"pkg.tilewright.target", b"pkg\xfftilewright.target"))
+    with pytest.raises(ArtifactError) as caught:
+        read_container(path)
+    assert caught.value.code == "TW-1302"

@@ -113,3 +113,15 @@ def test_wrong_feeds_are_named(feeds: Values, code: str) -> None:
 def test_an_island_without_executor_is_refused() -> None:
     with pytest.raises(ArtifactError, match="npu0"):
         Execution(make_plan(sandwich()), {})
+
+
+def test_a_value_that_nothing_makes_is_damage() -> None:
+    with pytest.raises(ArtifactError, match="'lost'"):
+        make_plan(model([island("npu0", ["lost"], ["y"])], ["y"], ["npu0"]))
+
+
+def test_an_input_of_unknown_type_is_damage() -> None:
+    broken = sandwich()
+    broken.host.graph.input[0].type.tensor_type.elem_type = 0
+    with pytest.raises(ArtifactError, match="'x'"):
+        make_plan(broken)

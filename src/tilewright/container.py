@@ -148,17 +148,21 @@ def read_container(path: str | os.PathLike[str]) -> Container:
     try:
         model.ParseFromString(content)
     except (DecodeError, ValueError) as error:
-        raise ArtifactError(
-            f"{str(path)!r} is not an ONNX file, or is cut off",
-            fix="build it again",
-            code="TW-1302",
-        ) from error
+        raise _damaged(path) from error
     try:
         return from_proto(model)
     except TilewrightError as error:
         raise ArtifactError(
             f"{str(path)!r}: {error.message}", fix=error.fix, code=error.code
         ) from error
+    except (TypeError, ValueError) as error:  # protobuf's answer to text that is not UTF-8
+        raise _damaged(path) from error
+
+
+def _damaged(path: str | os.PathLike[str]) -> ArtifactError:
+    return ArtifactError(
+        f"{str(path)!r} is not an ONNX file, or is cut off", fix="build it again", code="TW-1302"
+    )
 
 
 def from_proto(model: onnx.ModelProto) -> Container:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from tilewright.container import DOMAIN, Container
 from tilewright.errors import ArtifactError, DataError, nearest
+from tilewright.inference import InferenceSession
 
 if TYPE_CHECKING:
     import onnx
@@ -72,7 +73,11 @@ class Plan:
 
 
 def make_plan(container: Container) -> Plan:
-    """Cut the host graph into islands and runs of CPU nodes."""
+    """Cut the host graph into islands and runs of CPU nodes.
+
+    Raises:
+        ArtifactError: the file is damaged: a value of unknown type, or one that nothing makes.
+    """
     import onnx.numpy_helper
 
     model = container.host
@@ -94,8 +99,14 @@ def make_plan(container: Container) -> Plan:
             steps.append(Step(None, inputs, outputs, part))
         wanted |= reads - made
     direct = wanted & constants.keys()
+    taken = tuple(_port(v) for v in graph.input if v.name not in constants)
+    lost = wanted - direct - {p.name for p in taken} - {n for s in steps for n in s.outputs}
+    if lost:
+        raise ArtifactError(
+            f"nothing makes its value {min(lost)!r}", fix="build it again", code="TW-1302"
+        )
     return Plan(
-        tuple(_port(v) for v in graph.input if v.name not in constants),
+        taken,
         tuple(_port(v) for v in graph.output),
         {name: onnx.numpy_helper.to_array(constants[name]) for name in sorted(direct)},
         tuple(reversed(steps)),
@@ -160,7 +171,13 @@ def _port(value: onnx.ValueInfoProto) -> Port:
 
     tensor = value.type.tensor_type
     shape = tuple(d.dim_value for d in tensor.shape.dim)
-    return Port(value.name, shape, np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)))
+    try:
+        dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type))
+    except KeyError as error:
+        raise ArtifactError(
+            f"the type of {value.name!r} is not known", fix="build it again", code="TW-1302"
+        ) from error
+    return Port(value.name, shape, dtype)
 
 
 class Execution:
@@ -180,7 +197,9 @@ class Execution:
         self.plan = plan
         self.islands = islands
         self._sessions = {
-            i: _session(step.model, threads) for i, step in enumerate(plan.steps) if step.model
+            i: InferenceSession(step.model.SerializeToString(), threads=threads)
+            for i, step in enumerate(plan.steps)
+            if step.model
         }
 
     def run(self, feeds: Mapping[str, Array], given: Mapping[str, Array] | None = None) -> Values:
@@ -201,7 +220,7 @@ class Execution:
             elif given is not None:
                 values |= {name: given[name] for name in step.outputs}
             else:
-                results = self._sessions[index].run(list(step.outputs), inputs)
+                results = self._sessions[index].run(step.outputs, inputs)
                 values |= dict(zip(step.outputs, results, strict=True))
         return values
 
@@ -228,14 +247,3 @@ class Execution:
                 )
             values[name] = value
         return values
-
-
-def _session(model: onnx.ModelProto, threads: int) -> Any:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    options.intra_op_num_threads = threads
-    return onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilewright.data.checks import CalibrationWarning, first_layer_statistics
+from tilewright.inference import InferenceSession
 
 if TYPE_CHECKING:
     import onnx
@@ -83,14 +84,10 @@ def _statistics(
     model: onnx.ModelProto, node: onnx.NodeProto, feeds: Iterable[dict[str, Any]]
 ) -> tuple[Any, Any]:
     """Mean and deviation of every output channel over samples and positions, in float64."""
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), providers=["CPUExecutionProvider"]
-    )
+    session = InferenceSession(model.SerializeToString())
     count, total, squares = 0, 0.0, 0.0
     for _, feed in zip(range(SAMPLES), feeds, strict=False):
-        (output,) = session.run(None, {node.input[0]: feed[node.input[0]]})
+        (output,) = session.run(session.outputs, {node.input[0]: feed[node.input[0]]})
         rows = np.moveaxis(output.astype(np.float64), 1, 0).reshape(output.shape[1], -1)
         count += rows.shape[1]
         total += rows.sum(axis=1)

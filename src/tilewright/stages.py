@@ -29,6 +29,7 @@ from tilewright.data.checks import CalibrationChecks, CalibrationWarning
 from tilewright.data.preprocess import image_form
 from tilewright.errors import ConfigError, ModelError
 from tilewright.first_layer import first_layer_warning
+from tilewright.inference import InferenceSession
 from tilewright.targets import Target
 
 if TYPE_CHECKING:
@@ -222,10 +223,6 @@ def _other_preprocessing(model: ir.Model, feeds: CalibrationFeeds) -> list[Calib
 
 def float_runner(model: ir.Model | Path) -> Callable[[dict[str, Array]], dict[str, Array]]:
     """A float model in onnxruntime with its optimisations: feeds by name -> outputs by name."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
     content: str | bytes
     if isinstance(model, Path):
         content = str(model)
@@ -233,13 +230,8 @@ def float_runner(model: ir.Model | Path) -> Callable[[dict[str, Array]], dict[st
         import onnx_ir as ir
 
         content = ir.serde.serialize_model(model).SerializeToString()
-    try:
-        session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime's classes derive from plain RuntimeError
-        raise ModelError(
-            f"onnxruntime cannot load the model: {str(error).splitlines()[0]}", code="TW-1120"
-        ) from error
-    names = [output.name for output in session.get_outputs()]
+    session = InferenceSession(content)
+    names = session.outputs
 
     def run(feeds: dict[str, Array]) -> dict[str, Array]:
         return dict(zip(names, session.run(names, feeds), strict=True))

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from tilewright.errors import ModelError
 from tilewright.importer.saving import LARGEST_MESSAGE_BYTES, constant_bytes, save
+from tilewright.inference import InferenceSession
 
 Feeds = Mapping[str, npt.NDArray[Any]]
 
@@ -70,23 +70,10 @@ def run_model(
     model: str | os.PathLike[str] | ir.Model, feeds: Feeds
 ) -> dict[str, npt.NDArray[Any]]:
     """Outputs by name; graph optimisations are off, so that the model runs as it is written."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 3
     with tempfile.TemporaryDirectory() as folder:
-        try:
-            session = onnxruntime.InferenceSession(
-                _loadable(model, Path(folder)), options, providers=["CPUExecutionProvider"]
-            )
-            outputs = session.run(None, dict(feeds))
-        except Exception as error:  # onnxruntime's classes derive from plain RuntimeError
-            raise ModelError(
-                f"onnxruntime cannot run the model: {str(error).splitlines()[0]}", code="TW-1120"
-            ) from error
-        names = [output.name for output in session.get_outputs()]
-    return dict(zip(names, outputs, strict=True))
+        session = InferenceSession(_loadable(model, Path(folder)), optimised=False)
+        outputs = session.run(session.outputs, feeds)
+    return dict(zip(session.outputs, outputs, strict=True))
 
 
 def _loadable(model: str | os.PathLike[str] | ir.Model, folder: Path) -> str | bytes:

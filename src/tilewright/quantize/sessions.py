@@ -17,6 +17,8 @@ from typing import Any, TypeVar
 import numpy.typing as npt
 import onnx_ir as ir
 
+from tilewright.inference import InferenceSession
+
 Array = npt.NDArray[Any]
 Feeds = Mapping[str, Array]
 
@@ -30,24 +32,15 @@ class Session:
     """A model in onnxruntime; `run` may be called from several threads."""
 
     def __init__(self, model: ir.Model | bytes) -> None:
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = 1
-        options.log_severity_level = 3
-        providers = ["CPUExecutionProvider"]
         if isinstance(model, bytes) or _constant_bytes(model) < LARGEST_PROTOBUF:
             data = model if isinstance(model, bytes) else ir.to_proto(model).SerializeToString()
-            self._session = onnxruntime.InferenceSession(data, options, providers=providers)
+            self._session = InferenceSession(data, threads=1)
         else:
             with tempfile.TemporaryDirectory() as folder:
                 path = Path(folder, "model.onnx")
                 ir.save(model, path, external_data="model.data")
-                self._session = onnxruntime.InferenceSession(
-                    str(path), options, providers=providers
-                )
-        self.inputs = [i.name for i in self._session.get_inputs()]
-        self.outputs = [o.name for o in self._session.get_outputs()]
+                self._session = InferenceSession(str(path), threads=1)
+        self.inputs, self.outputs = self._session.inputs, self._session.outputs
 
     def run(self, feeds: Feeds) -> dict[str, Array]:
         """All outputs; values that the model does not take are ignored."""
