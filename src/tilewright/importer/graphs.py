@@ -68,11 +68,15 @@ def size_in_bytes(value: ir.Value) -> int | None:
 
 
 def sole_consumer(value: ir.Value) -> ir.Node | None:
-    """The node that alone reads the value, once; None for graph outputs and shared values."""
+    """The node that alone reads the value, once; None for graph outputs and shared values.
+
+    A node inside a subgraph does not count as the reader of a value made outside.
+    """
     uses = value.uses()
     if len(uses) != 1 or value.is_graph_output():
         return None
-    return next(iter(uses)).node
+    node, maker = next(iter(uses)).node, value.producer()
+    return node if maker is None or maker.graph is node.graph else None
 
 
 def producer_of(value: ir.Value | None, op_type: str) -> ir.Node | None:

@@ -94,10 +94,13 @@ def output_types(node: ir.Node, opset: int) -> Sequence[OutputType] | None:
         )
     except onnx.shape_inference.InferenceError as error:
         raise _contradiction(node, str(error)) from error
-    return [
+    found = [
         _from_proto(inferred[out.name]) if out.name and out.name in inferred else (None, None)
         for out in node.outputs
     ]
+    if any(isinstance(d, int) and d < 0 for _, shape in found for d in shape or ()):
+        raise _contradiction(node, "its result would be smaller than nothing")
+    return found
 
 
 def _contradiction(node: ir.Node, reason: str) -> ModelError:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +19,7 @@ from tilewright.importer.infer import schema_of
 from tilewright.importer.verify import check_constants
 
 OLDEST_OPSET = 9
+COMPILED_DOMAIN = "ai.tilewright"
 
 _CHUNK_BYTES = 8 << 20
 
@@ -50,6 +53,7 @@ def read(path: str | os.PathLike[str]) -> tuple[ir.Model, str]:
             fix="copy or export the file again",
             code="TW-1103",
         ) from error
+    _map_external_data(model)
     return model, digest.hexdigest()
 
 
@@ -97,7 +101,8 @@ def _parse(file: Path, content: bytes) -> ir.Model:
         )
     _check_external_data(file, proto)
     try:
-        model = ir.serde.deserialize_model(proto)
+        with _without_warnings():
+            model = ir.serde.deserialize_model(proto)
     except Exception as error:  # the reader has no error class of its own
         raise ModelError(
             f"{file} holds an invalid graph: {_innermost(error)}",
@@ -106,6 +111,18 @@ def _parse(file: Path, content: bytes) -> ir.Model:
         ) from error
     ir.external_data.set_base_dir(model.graph, file.parent)
     return model
+
+
+@contextlib.contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Keep the reader's remarks on broken graphs off stderr: they become errors of ours."""
+    logger = logging.getLogger("onnx_ir")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _innermost(error: BaseException) -> str:
@@ -127,7 +144,14 @@ def _check_external_data(file: Path, proto: onnx.ModelProto) -> None:
                 fix="copy that file into the same directory",
                 code="TW-1108",
             )
-        end = int(entries.get("offset", 0)) + int(entries.get("length", 0))
+        try:
+            end = int(entries.get("offset", 0)) + int(entries.get("length", 0))
+        except ValueError as error:
+            raise ModelError(
+                f"{file} does not say in numbers where weight {tensor.name!r} lies in {data.name}",
+                fix="export the model again",
+                code="TW-1103",
+            ) from error
         if data.stat().st_size < end:
             raise ModelError(
                 f"{data} has {data.stat().st_size} bytes, but weight {tensor.name!r} ends at {end}",
@@ -145,6 +169,17 @@ def _external_files(file: Path, model: ir.Model) -> Iterator[Path]:
         if isinstance(value.const_value, ir.ExternalTensor)
     }
     yield from (file.parent / location for location in sorted(locations))
+
+
+def _map_external_data(model: ir.Model) -> None:
+    """Arrays over the mapped files in place of references, which hold only beside the file."""
+    for graph in model.graphs():
+        for value in graph.initializers.values():
+            tensor = value.const_value
+            if isinstance(tensor, ir.ExternalTensor):
+                value.const_value = ir.Tensor(
+                    tensor.numpy(), dtype=tensor.dtype, shape=tensor.shape, name=tensor.name
+                )
 
 
 def _check_opset(file: Path, model: ir.Model) -> None:
@@ -175,6 +210,12 @@ def _check_nodes(file: Path, model: ir.Model) -> None:
         for node in graph:
             if (node.domain, node.op_type) in local:
                 continue
+            if node.domain == COMPILED_DOMAIN:
+                raise ModelError(
+                    f"{file} is compiled already",
+                    fix="give the model that it was compiled from",
+                    code="TW-1123",
+                )
             if node.domain not in model.opset_imports:
                 raise ModelError(
                     f"{file}: node {node.name!r} ({node.op_type}) is of domain {node.domain!r}, "

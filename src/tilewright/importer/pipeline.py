@@ -13,6 +13,7 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
+from tilewright.errors import ModelError, TilewrightError
 from tilewright.importer import loading
 from tilewright.importer.cut import cut
 from tilewright.importer.edit import SOURCE_KEY, NearMiss, PassResult
@@ -27,7 +28,7 @@ from tilewright.importer.passes import (
 )
 from tilewright.importer.saving import without_large_constants
 from tilewright.importer.shapes import fix_shapes
-from tilewright.importer.verify import verify, verify_structure
+from tilewright.importer.verify import BROKEN, verify, verify_structure, why_invalid
 
 Pass = Callable[[ir.Model], PassResult]
 
@@ -89,6 +90,29 @@ def import_model(
     Raises: ModelError: the model is unusable, or leaves dimensions open that `input_shapes` does
         not set, or has no such tensor to cut at. ConfigError: `input_shapes` does not fit it.
     """
+    try:
+        return _import(source, input_shapes or {}, start, end)
+    except Exception as error:
+        if isinstance(error, TilewrightError) and error.code != BROKEN:
+            raise
+        # What surprises the passes is most often a model that is no valid ONNX.
+        reason = why_invalid(source)
+        if reason is None:
+            raise
+        name = "the model" if isinstance(source, ir.Model) else os.fspath(source)
+        raise ModelError(
+            f"{name} holds an invalid graph: {reason}",
+            fix="check it with onnx.checker and export it again",
+            code="TW-1103",
+        ) from error
+
+
+def _import(
+    source: str | os.PathLike[str] | ir.Model,
+    input_shapes: Mapping[str, Sequence[int]],
+    start: Sequence[str],
+    end: Sequence[str],
+) -> Imported:
     original: Path | ir.Model
     if isinstance(source, ir.Model):
         original, model, sha256 = _copy(source), _copy(source), _sha256_of(source)
@@ -96,7 +120,7 @@ def import_model(
         original = Path(source)
         model, sha256 = loading.read(source)
     _prepare(model)
-    fix_shapes(model, input_shapes or {})
+    fix_shapes(model, input_shapes)
     quantized = is_quantized(model)
     passes = _Passes(model)
     passes.run_all(PREPARE)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 
 from tilewright.errors import ModelError
-from tilewright.importer.graphs import Array, array_of, static_shape, subgraphs_of
+from tilewright.importer.graphs import Array, array_of, is_constant, static_shape, subgraphs_of
 from tilewright.importer.infer import schema_of
+
+BROKEN = "TW-1190"
+"""Code of an invariant that a pass has violated."""
 
 # Operators whose result sizes depend on content; everything after them may lack static shapes.
 DATA_DEPENDENT = frozenset(
@@ -34,6 +39,9 @@ DATA_DEPENDENT = frozenset(
         "Unique",
     }
 )
+
+# Their first operand already says how large the result is.
+_SIZES_FIRST = frozenset({"ConstantOfShape", "Range"})
 
 # In these an infinite operand is a broken weight; elsewhere (masks, bounds) it is meant.
 _WEIGHTED = frozenset(
@@ -128,7 +136,15 @@ def _typed(node: ir.Node, value: ir.Value) -> bool:
         return True
     if node.domain != "" or node.op_type in DATA_DEPENDENT:
         return True
-    return any(read is not None and static_shape(read) is None for read in node.inputs)
+    for index, read in enumerate(node.inputs):
+        if read is None:
+            continue
+        if static_shape(read) is None:
+            return True
+        # Sizes, counts and axes are operands behind the data.
+        if (index > 0 or node.op_type in _SIZES_FIRST) and not is_constant(read):
+            return True
+    return False
 
 
 def check_constants(model: ir.Model) -> None:
@@ -173,9 +189,19 @@ def _blocks(flat: Array) -> Iterator[tuple[int, Array]]:
         yield offset, flat[offset : offset + size]
 
 
+def why_invalid(source: str | os.PathLike[str] | ir.Model) -> str | None:
+    """What onnx's own checker finds wrong with a model; None when it finds nothing."""
+    subject = ir.serde.serialize_model(source) if isinstance(source, ir.Model) else str(source)
+    try:
+        onnx.checker.check_model(subject, full_check=True)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        return str(error).strip().splitlines()[0].rstrip(": .")
+    return None
+
+
 def _broken(after: str, what: str) -> ModelError:
     return ModelError(
         f"the import pass {after!r} left an invalid graph: {what}",
         fix="please report this with the model",
-        code="TW-1190",
+        code=BROKEN,
     )

@@ -305,7 +305,8 @@ def match(node: ir.Node, graph: FloatGraph) -> Site | Refusal | None:
     spatial = len(shape) - 2
     if spatial not in (1, 2):
         return Refusal(f"it pools over {spatial} axes; 1 and 2 are supported")
-    if len(node.outputs) > 1 and node.outputs[1].uses():
+    indices = node.outputs[1] if len(node.outputs) > 1 else None
+    if indices is not None and (indices.uses() or indices.is_graph_output()):
         return Refusal("its indices output is used")
     if attribute_string(node, "auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
         return Refusal("its padding is automatic; explicit pads are supported")

@@ -143,7 +143,9 @@ def max_pool(site: Site) -> Replacement:
         "ceil_mode": site.int_attribute("ceil_mode", 0),
         "storage_order": site.int_attribute("storage_order", 0),
     }
-    outputs = 2 if len(site.node.outputs) > 1 and site.node.outputs[1].uses() else 1
+    indices = site.node.outputs[1] if len(site.node.outputs) > 1 else None
+    wanted = indices is not None and (bool(indices.uses()) or indices.is_graph_output())
+    outputs = 2 if wanted else 1
     return site.emit_many("MaxPool", [site.input(0)], attributes, outputs)
 
 
