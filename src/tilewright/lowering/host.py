@@ -8,6 +8,7 @@ import onnx_ir as ir
 
 from tilewright.lowering.island import Island
 from tilewright.lowering.partition import Partition
+from tilewright.ops.pattern import reads_of
 
 DOMAIN = "ai.tilewright"
 ISLAND_OP = "NpuGraph"
@@ -45,7 +46,7 @@ def build_host(
         nodes.append((parts.phases[id(node)], _copy(node, value_of)))
     nodes.sort(key=lambda pair: pair[0])
     ordered = [n for _, n in nodes]
-    used = [v for n in ordered for v in n.inputs if v is not None]
+    used = [value_of(v) for n in ordered for v in reads_of(n)]
     used += [value_of(v) for v in graph.outputs]
     initializers = {v.name: v for v in used if v.const_value is not None and v.producer() is None}
     host_graph = ir.Graph(

@@ -97,9 +97,12 @@ def _island(
 
 
 def _leaves(value: ir.Value, parts: Partition, phase: int) -> bool:
-    """Is the value a graph output, or read by another island or by the CPU?"""
+    """Is the value a graph output, or read by another island or by the CPU?
+
+    Readers without a phase stand in subgraphs of CPU nodes.
+    """
     return value.is_graph_output() or any(
-        parts.phases[id(use.node)] != phase for use in value.uses()
+        parts.phases.get(id(use.node)) != phase for use in value.uses()
     )
 
 

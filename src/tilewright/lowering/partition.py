@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from tilewright.ops.pattern import FloatGraph, ScaleRule, Site
+from tilewright.ops.pattern import FloatGraph, ScaleRule, Site, reads_of
 
 
 @dataclass(frozen=True)
@@ -84,11 +84,11 @@ def _phases(graph: FloatGraph, sites: Sequence[Site]) -> dict[int, int]:
         site = site_of.get(id(node))
         if site is not None and node is not site.nodes[-1]:
             continue
-        inputs = site.inputs if site is not None else node.inputs
+        inputs = site.inputs if site is not None else reads_of(node)
         on_cpu = site is None
         phase = 1 if on_cpu else 0
         for value in inputs:
-            producer = value.producer() if value is not None else None
+            producer = value.producer()
             if producer is None:
                 continue
             before = phases[id(producer)]

@@ -234,7 +234,7 @@ def match_unary_of(value: ir.Value, graph: FloatGraph) -> Unary | None:
         return None
     users = {id(use.node): use.node for use in value.uses()}
     for node in users.values():
-        unary = match_unary(node, graph)
+        unary = match_unary(node, graph) if node.graph is graph.graph else None
         if unary is not None and unary.input is value:
             inside = {id(n) for n in unary.nodes}
             if set(users) <= inside:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -130,11 +130,15 @@ class FloatGraph:
         return float(array.reshape(())) if array is not None and array.size == 1 else None
 
     def sole_consumer(self, value: ir.Value) -> ir.Node | None:
-        """The one node that reads `value`, None if it is a graph output or has other readers."""
-        if value.is_graph_output():
-            return None
+        """The one node that reads `value`, None for a graph output or another reader.
+
+        Nodes inside a subgraph are none of this graph's.
+        """
         uses = value.uses()
-        return next(iter(uses)).node if len(uses) == 1 else None
+        if value.is_graph_output() or len(uses) != 1:
+            return None
+        node = next(iter(uses)).node
+        return node if node.graph is self.graph else None
 
     def encoding(self, value: ir.Value) -> Encoding | None:
         return None if self.encodings is None else self.encodings.get(value.name or "")
@@ -149,6 +153,27 @@ class FloatGraph:
             return True
         encoding = self.encoding(value)
         return encoding is not None and encoding.dtype is DType.S16
+
+
+def reads_of(node: ir.Node) -> list[ir.Value]:
+    """Every value that a node reads, each once: its inputs, then what its subgraphs capture."""
+    found = [v for v in node.inputs if v is not None]
+    for graph in _subgraphs(node):
+        nested = [graph, *graph.subgraphs()]
+        inside = {v for g in nested for v in (*g.inputs, *g.initializers.values())}
+        inside.update(v for g in nested for inner in g for v in inner.outputs)
+        for each in nested:
+            reads = [v for inner in each for v in inner.inputs]
+            found += [v for v in (*reads, *each.outputs) if v is not None and v not in inside]
+    return list(dict.fromkeys(found))
+
+
+def _subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
+    for attribute in node.attributes.values():
+        if attribute.type == ir.AttributeType.GRAPH:
+            yield attribute.as_graph()
+        elif attribute.type == ir.AttributeType.GRAPHS:
+            yield from attribute.as_graphs()
 
 
 def shape_of(value: ir.Value) -> tuple[int, ...]:

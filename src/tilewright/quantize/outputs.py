@@ -69,8 +69,11 @@ def cut_mixed_outputs(
         inputs = [_range_of(v, known, graph) for v in site.inputs]
         if site.rule is ScaleRule.PASSED and inputs[:1] != [None]:
             known.update((v.name or "", r) for v in site.outputs if (r := inputs[0]) is not None)
-        elif site.rule is ScaleRule.SHARED:
-            known.update((v.name or "", union(r for r in inputs if r)) for v in site.outputs)
+        elif site.rule is ScaleRule.FIXED and site.fixed is not None:
+            known.update((v.name or "", Range(*site.fixed)) for v in site.outputs)
+        elif site.rule is ScaleRule.SHARED and any(r is not None for r in inputs):
+            joined = union(r for r in inputs if r is not None)
+            known.update((v.name or "", joined) for v in site.outputs)
         if id(site) not in inside:
             continue
         ratio = _ratio(r for r in inputs if r is not None)

@@ -15,6 +15,7 @@ import onnx
 import onnx_ir as ir
 from onnx import helper, numpy_helper
 
+from tilewright.ops.pattern import reads_of
 from tilewright.quantize.patches import PatchRule
 from tilewright.quantize.sessions import Array
 
@@ -88,15 +89,7 @@ class StagedModel:
     @staticmethod
     def _reads(node: ir.Node) -> list[ir.Value]:
         """Computed values that a node reads, those of its subgraphs too."""
-        found = [v for v in node.inputs if v is not None and v.const_value is None]
-        for attribute in node.attributes.values():
-            if attribute.type == ir.AttributeType.GRAPH:
-                for inner in ir.traversal.RecursiveGraphIterator(attribute.as_graph()):
-                    found += [
-                        v for v in inner.inputs
-                        if v is not None and v.const_value is None and v.graph is node.graph
-                    ]  # fmt: skip
-        return found
+        return [v for v in reads_of(node) if v.const_value is None]
 
     def _roots(self, node: ir.Node) -> list[ir.Value]:
         """What a node reads, seen through DequantizeLinear."""
@@ -172,7 +165,7 @@ class StagedModel:
         nodes: dict[str, onnx.NodeProto] = {}
         constants: dict[str, onnx.TensorProto] = {}
         for name in stage.nodes:
-            for value in self._nodes[name].inputs:
+            for value in reads_of(self._nodes[name]):
                 self._pull(value, nodes, constants, replaced)
             nodes[name] = self._proto[name]
         outputs = [helper.make_empty_tensor_value_info(name) for name in stage.outputs]
@@ -191,14 +184,12 @@ class StagedModel:
 
     def _pull(
         self,
-        value: ir.Value | None,
+        value: ir.Value,
         nodes: dict[str, onnx.NodeProto],
         constants: dict[str, onnx.TensorProto],
         replaced: Mapping[str, Array],
     ) -> None:
         """Add the DequantizeLinear or the initializer that makes `value`."""
-        if value is None:
-            return
         name, producer = value.name or "", value.producer()
         if value.const_value is not None and producer is None:
             if name in replaced:
@@ -207,7 +198,7 @@ class StagedModel:
                 constants[name] = ir.serde.serialize_tensor(value.const_value)
                 constants[name].name = name
         elif producer is not None and producer.op_type == DEQUANTIZE:
-            for operand in producer.inputs:
+            for operand in reads_of(producer):
                 self._pull(operand, nodes, constants, replaced)
             nodes[producer.name or ""] = self._proto[producer.name]
 
