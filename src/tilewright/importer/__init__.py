@@ -26,8 +26,11 @@ Operators
       stated; no auto_pad, no output_shape. MaxPool, AveragePool alike, with ceil_mode (and
       count_include_pad) stated; AveragePool has dilations only where they are not 1.
     - affine functions per channel (BatchNormalization, Mul, Add by constants) are inside the Conv,
-      ConvTranspose or Gemm beside them where exact; a BatchNormalization that stays has one output
-      and a stated epsilon.
+      ConvTranspose, Gemm, MatMul or normalisation beside them where exact, also through Reshape,
+      Transpose, Slice and Split; a BatchNormalization that stays has one output and a stated
+      epsilon.
+    - normalisations are LayerNormalization over the last axis (elsewhere between Transposes),
+      GroupNormalization, InstanceNormalization; their bias is there only where one was given.
     - Gemm: alpha = beta = 1, transA = 0, transB = 1, constant weight [N, K], constant bias [N] or
       none. MatMul by a constant matrix is Gemm when its left side has rank 2.
     - Clip has both bounds, scalar constants of x's type (the type's lowest/largest number for

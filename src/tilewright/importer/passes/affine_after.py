@@ -1,19 +1,23 @@
-"""A per-channel affine function after Conv, ConvTranspose or Gemm moves into its weight and bias.
+"""A per-channel affine function after a product or a normalisation moves into its constants.
 
     (W x + b) * s + t = (W * s) x + (b * s + t)
+    LayerNormalization(x; g, b) * s + t = LayerNormalization(x; g * s, b * s + t)
 
-for BatchNormalization, Mul and Add by constants; in float64, rounded once. Only when the affine
-node alone reads the linear node's result.
+for BatchNormalization, Mul and Add by constants, also behind Reshape, Transpose, Slice and Split,
+as long as the function is the same for all elements of a channel of the product; in float64,
+rounded once.  Only when nothing else reads the values between.
 """
 
 from __future__ import annotations
 
+import numpy as np
 import onnx_ir as ir
 
-from tilewright.importer.affine import affine_of
+from tilewright.importer.affine import Float64, affine_of
 from tilewright.importer.edit import Editor, PassResult
-from tilewright.importer.graphs import sole_consumer
-from tilewright.importer.linear import linear_of, rewrite_linear
+from tilewright.importer.graphs import float_array, static_shape
+from tilewright.importer.movement import Labels, Route, channel_labels, replay, route_to
+from tilewright.importer.sinks import Sink, matrix_of, sink_of
 
 NAME = "affine_after"
 
@@ -28,20 +32,93 @@ def run(model: ir.Model) -> PassResult:
 
 
 def _fold(editor: Editor, node: ir.Node) -> bool:
-    affine = affine_of(node)
-    if affine is None or sole_consumer(affine.data) is not node:
+    operands = _elementwise(node)
+    if operands is None:
         return False
-    linear = linear_of(affine.data.producer())
-    if linear is None or linear.outputs != affine.scale.size:
+    data, scale, shift = operands
+    route = route_to(data, node)
+    sink = sink_of(route.start) if route is not None else None
+    if route is None or sink is None:
         return False
-    scaled = bool((affine.scale != 1.0).any())
-    result = rewrite_linear(
-        editor,
-        linear,
-        data=linear.node.inputs[0],  # type: ignore[arg-type]
-        weight=linear.grouped_weight() * linear.per_output(affine.scale) if scaled else None,
-        bias=linear.bias * affine.scale + affine.shift,
-        before=node,
-        sources=[linear.node, node],
-    )
-    return result is not None and editor.replace(node.outputs[0], result)
+    factors = _per_channel(route, sink, (scale, shift))
+    return factors is not None and absorb(editor, node, route, sink, *factors)
+
+
+def absorb(
+    editor: Editor, node: ir.Node, route: Route, sink: Sink, scale: Float64, shift: Float64
+) -> bool:
+    """Let the sink compute `scale` and `shift` too, so that the route ends in the node's output."""
+    sources = [*sink.nodes, *(step.node for step in route.steps), node]
+    makes_all = not route.steps
+    before = node if makes_all else route.steps[0].node
+    made = sink.write(editor, scale, shift, before, sources if makes_all else sink.nodes)
+    if made is None:
+        return False
+    return editor.replace(node.outputs[0], replay(editor, route, made, sources))
+
+
+def _elementwise(node: ir.Node) -> tuple[ir.Value, Float64, Float64] | None:
+    """data, scale, shift where the node computes data * scale + shift; both broadcast to data."""
+    if node.domain != "" or node.op_type not in ("Add", "Mul", "BatchNormalization"):
+        return None
+    data = node.inputs[0]
+    shape = static_shape(data)
+    if data is None or shape is None or shape != static_shape(node.outputs[0]):
+        return None
+    if node.op_type == "BatchNormalization":
+        affine = affine_of(node)
+        if affine is None:
+            return None
+        column = (-1, *(1,) * (len(shape) - 2))
+        return data, affine.scale.reshape(column), affine.shift.reshape(column)
+    constant = float_array(node.inputs[1])
+    if constant is None:
+        return None
+    if node.op_type == "Add":
+        return None if matrix_of(node) is not None else (data, np.ones(()), constant)
+    return data, constant, np.zeros(())
+
+
+def _per_channel(
+    route: Route, sink: Sink, operands: tuple[Float64, Float64]
+) -> tuple[Float64, Float64] | None:
+    """Both operands as [channels] of the sink; channels that the route leaves get 1 and 0."""
+    labels: Labels | None = None
+    if (route.steps and any(operand.size > 1 for operand in operands)) or _splits(route):
+        labels = channel_labels(route, sink.axis)
+        if labels is None:
+            return None
+    shape = static_shape(route.start) or ()
+    found = []
+    for operand, neutral in zip(operands, (1.0, 0.0), strict=True):
+        if labels is not None:
+            column = _by_label(operand, labels, sink.channels, neutral)
+        else:
+            column = along_axis(operand, shape, sink.axis)
+        if column is None:
+            return None
+        found.append(column)
+    return found[0], found[1]
+
+
+def _splits(route: Route) -> bool:
+    return any(step.node.op_type == "Split" for step in route.steps)
+
+
+def along_axis(operand: Float64, shape: tuple[int, ...], axis: int) -> Float64 | None:
+    """The operand as [shape[axis]] when, broadcast to `shape`, it varies along that axis only."""
+    dims = (1,) * (len(shape) - operand.ndim) + operand.shape
+    if len(dims) > len(shape) or any(dim != 1 for k, dim in enumerate(dims) if k != axis):
+        return None
+    return np.array(np.broadcast_to(operand.reshape(-1), (shape[axis],)))
+
+
+def _by_label(operand: Float64, labels: Labels, channels: int, neutral: float) -> Float64 | None:
+    """The number that all elements with one label have, for each label."""
+    column = np.full(channels, neutral)
+    if operand.size == 1:
+        column[labels.reshape(-1)] = operand.reshape(())
+        return column
+    whole = np.broadcast_to(operand, labels.shape)
+    column[labels.reshape(-1)] = whole.reshape(-1)
+    return column if bool((column[labels] == whole).all()) else None
