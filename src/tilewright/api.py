@@ -363,6 +363,7 @@ class _Run:
             near_misses=tuple(imported.get("near_misses", ())),
             calibration=_calibration(quantized, self.config),
             warnings=tuple(warnings),
+            notes=tuple(compiled["notes"]),
             stages=tuple(self.stages),
             seconds=self.seconds,
             peak_mib=_peak_mib(),

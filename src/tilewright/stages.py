@@ -304,7 +304,7 @@ def own_target_text(config: BuildConfig) -> str:
 
 
 def describe_compiled(compiled: Compiled) -> dict[str, Any]:
-    """Where the nodes of the model went."""
+    """Where the nodes of the model went, and what was changed on the way."""
     sources = {
         name for graph in compiled.graphs.values() for node in graph.nodes for name in node.source
     }
@@ -314,6 +314,7 @@ def describe_compiled(compiled: Compiled) -> dict[str, Any]:
             {"name": c.name, "op": c.node.op_type, "reason": c.reason}
             for c in compiled.lowered.cpu_nodes
         ],
+        "notes": [{"code": n.code, "text": n.text} for n in compiled.lowered.notes],
     }
 
 

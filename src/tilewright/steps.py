@@ -86,7 +86,8 @@ def compile_file(
     """Write the compiled form of a QDQ model.
 
     Returns:
-        `compiled`, `target`, `modes` (as in `build`, without layers), `nodes_npu`, `nodes_cpu`.
+        `compiled`, `target`, `modes` (as in `build`, without layers), `nodes_npu`, `nodes_cpu`,
+        `notes` (rows of `code` and `text`).
     """
     from tilewright.importer import import_model
 

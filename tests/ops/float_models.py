@@ -16,7 +16,7 @@ from tilewright import graph as graphs
 from tilewright import numerics
 from tilewright.graph import DType, Encoding, Graph
 from tilewright.ops import catalog
-from tilewright.ops.builder import Builder
+from tilewright.ops.builder import Builder, Note
 from tilewright.ops.pattern import FloatGraph, QuantizedConstant, Refusal, Site
 
 HEADER = '<ir_version: 10, opset_import: ["" : 21]> g '
@@ -99,6 +99,7 @@ class Lowered:
     feeds: dict[str, Any]
     reals: dict[str, Any]
     encodings: dict[str, Encoding] = field(default_factory=dict)
+    notes: list[Note] = field(default_factory=list)
 
     @property
     def operators(self) -> list[type]:
@@ -167,7 +168,7 @@ def lower(
         catalog.bind(site, builder)
     made = builder.graph("g", borders, [builder.output(v) for v in graph.outputs])
     graphs.verify(made)
-    return Lowered(made, sites, codes, reals, encodings)
+    return Lowered(made, sites, codes, reals, encodings, builder.notes)
 
 
 def _codes(array: Any, encoding: Encoding) -> Any:

@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 
 from tilewright.errors import QuantizationError
 from tilewright.graph import DType, Encoding
+from tilewright.ops import catalog
+from tilewright.ops.builder import Builder
 from tilewright.ops.clamp import Rescale
 from tilewright.ops.conv import Conv
 from tilewright.ops.deconv import ConvTranspose
-from tilewright.ops.pattern import QuantizedConstant
+from tilewright.ops.pattern import FloatGraph, QuantizedConstant
 from tilewright.ops.product import channel_records, record_bias
 from tilewright.ops.reshape import Reshape
 
@@ -225,7 +227,61 @@ def test_refusals(text, reason):
     assert refusal(text, w=W, v=drawn().normal(0, 1, (2, 3, 1, 1, 1))) == reason
 
 
+@pytest.mark.parametrize(
+    "w", [Weights(), Weights(S8, False), Weights(U8, False, 120), Weights(S16)]
+)
+@pytest.mark.parametrize(
+    "text",
+    [
+        plain("Conv", "group=2", "[1,6,4,5]", "[1,4,2,3]"),
+        plain("Conv", "pads=[1,1]", "[1,3,6]", "[1,4,6]"),
+        plain("ConvTranspose", "group=2", "[1,4,3,4]", "[1,6,5,6]"),
+    ],
+)
+def test_a_bias_that_the_accumulator_cannot_hold_makes_weights_coarser(text, w):
+    """Channel 1 is nearly dead; beside its bias nothing of its weights shows in the output."""
+    transposed, flat = "ConvTranspose" in text, "[1,3,6]" in text
+    array = W[..., 0].copy() if flat else W.copy()
+    array[(slice(None), 1) if transposed else 1] *= 1e-4
+    bias = np.array([0.3, 6, -0.2, 0.1, -6, 0.2] if transposed else [0.3, 6, -0.2, 0.1])
+    x = Encoding(S8, 1e-9, 0)
+    shape = [1, 6, 4, 5] if "[1,6,4,5]" in text else [1, 4, 3, 4] if transposed else [1, 3, 6]
+    samples = {"x": drawn().normal(0, 5e-8, shape)}
+    made = lower(parse(text, w=array, b=bias), {"x": x, "y": S8}, w, inputs=samples)
+    made.check(0.51, tiles=False)
+    (note,) = made.notes
+    assert note.code == "raised-weight-scales" and "output channels were raised" in note.text
+
+
 def test_an_accumulator_that_cannot_be_proven_is_an_error():
-    x = Encoding(S8, 1e-7, 0)
+    x = Encoding(S8, 1e-38, 0)
     with pytest.raises(QuantizationError, match="can reach"):
-        lower(parse(conv("y = Relu(c)"), w=W, b=np.full(4, 1e6)), {"x": x, "y": S8})
+        lower(parse(conv("y = Relu(c)"), w=W, b=np.full(4, 1e38)), {"x": x, "y": S8})
+
+
+def test_channels_of_zeros_take_the_zero_point_of_the_others():
+    """As onnxruntime's per-channel u8 weights have it."""
+    model = parse(plain("Conv", "pads=[1,1,1,1]", "[1,3,6,5]", "[1,4,6,5]"), w=W, b=BIAS)
+    codes = drawn().integers(1, 256, W.shape).astype(np.uint8)
+    codes[2] = 0
+    zero = np.array([128, 128, 0, 128])
+    found = QuantizedConstant(codes, U8, np.full(4, 0.01, np.float32), zero, 0)
+    same = lower_with(model, found)
+    codes[2] = 128
+    other = QuantizedConstant(codes, U8, found.scale, np.full(4, 128), 0)
+    assert np.array_equal(same.weight, lower_with(model, other).weight)
+    apart = QuantizedConstant(codes, U8, found.scale, np.array([128, 128, 128, 1]), 0)
+    with pytest.raises(QuantizationError, match="a zero point for each channel"):
+        lower_with(model, apart)
+
+
+def lower_with(model, weight):
+    """The operator that a Conv with these weights becomes."""
+    graph = ir.from_proto(model).graph
+    encodings = {"x": Encoding(U8, 0.1, 3), "y": Encoding(U8, 0.1, 3)}
+    builder = Builder(FloatGraph(graph, encodings, {"w": weight}))
+    builder.add_input(graph.inputs[0])
+    (site,) = sites_of(graph, encodings)
+    builder.begin(site)
+    catalog.bind(site, builder)
+    return builder.nodes[0].op

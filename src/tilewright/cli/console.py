@@ -59,12 +59,24 @@ def warn(text: str) -> None:
 
 def warn_all(warnings: Iterable[tuple[str, str]]) -> None:
     """Warnings as (kind, text): the first of each kind, and how many more there are."""
+    for text in _first_of_each(warnings):
+        warn(text)
+
+
+def note_all(notes: Iterable[tuple[str, str]]) -> None:
+    """As `warn_all`, of notes."""
+    for text in _first_of_each(notes):
+        note(text)
+
+
+def _first_of_each(texts: Iterable[tuple[str, str]]) -> list[str]:
     kinds: dict[str, list[str]] = {}
-    for kind, text in warnings:
+    for kind, text in texts:
         kinds.setdefault(kind, []).append(text)
-    for texts in kinds.values():
-        more = f" (and {len(texts) - 1} more like it)" if len(texts) > 1 else ""
-        warn(texts[0] + more)
+    return [
+        same[0] + (f" (and {len(same) - 1} more like it)" if len(same) > 1 else "")
+        for same in kinds.values()
+    ]
 
 
 def table(

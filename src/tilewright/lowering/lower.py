@@ -14,8 +14,8 @@ from tilewright.lowering.host import build_host
 from tilewright.lowering.island import Island
 from tilewright.lowering.partition import CpuNode, Partition, partition
 from tilewright.ops import catalog
-from tilewright.ops.builder import Builder
-from tilewright.ops.pattern import FloatGraph, Site
+from tilewright.ops.builder import Builder, Note
+from tilewright.ops.pattern import Site
 from tilewright.quantize.sites import find_sites
 from tilewright.quantize.strip import strip
 
@@ -41,11 +41,13 @@ class Lowered:
         islands: integer graphs in execution order.
         host: float ONNX in which each island is one node of the domain `ai.tilewright`.
         cpu_nodes: what stays outside, with reasons.
+        notes: what was changed of the quantized model, and what looks wrong in it.
     """
 
     islands: tuple[Island, ...]
     host: ir.Model
     cpu_nodes: tuple[CpuNode, ...]
+    notes: tuple[Note, ...]
 
 
 def lower(model: ir.Model, pixels: dict[str, PixelInput] | None = None) -> Lowered:
@@ -62,23 +64,25 @@ def lower(model: ir.Model, pixels: dict[str, PixelInput] | None = None) -> Lower
     found = find_sites(stripped)
     cpu = [CpuNode(node, reason) for node, reason in found.cpu]
     parts = partition(stripped, found.sites, cpu)
-    islands = tuple(
-        Island(f"npu{i}", _island(stripped, f"npu{i}", sites, parts, phase, pixels or {}))
-        for i, (phase, sites) in enumerate(parts.islands.items())
-    )
+    islands: list[Island] = []
+    notes: list[Note] = []
+    for i, (phase, sites) in enumerate(parts.islands.items()):
+        builder = Builder(stripped)
+        graph = _island(builder, f"npu{i}", sites, parts, phase, pixels or {})
+        islands.append(Island(f"npu{i}", graph))
+        notes += builder.notes
     host = build_host(model, stripped.graph, islands, parts)
-    return Lowered(islands, host, parts.cpu)
+    return Lowered(tuple(islands), host, parts.cpu, tuple(notes))
 
 
 def _island(
-    graph: FloatGraph,
+    builder: Builder,
     name: str,
     sites: Sequence[Site],
     parts: Partition,
     phase: int,
     pixels: dict[str, PixelInput],
 ) -> integer.Graph:
-    builder = Builder(graph)
     inside = {id(v) for s in sites for v in s.outputs}
     inputs: dict[str, integer.Border] = {}
     for site in sites:

@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from tilewright.errors import QuantizationError
 from tilewright.graph import Border, DType, Encoding, Graph, Node, Operator, TensorType
-from tilewright.ops.pattern import FloatGraph, Site, shape_of
+from tilewright.ops.pattern import FloatGraph, QuantizedConstant, Site, shape_of
 from tilewright.ops.reshape import Reshape
 from tilewright.ops.transpose import Transpose
 
@@ -61,6 +61,19 @@ class WeightCodes:
     zero_point: int
 
 
+@dataclass(frozen=True)
+class Note:
+    """What lowering changed of the model or found in it, for the report.
+
+    Args:
+        code: the kind.
+        text: a sentence that names the operator.
+    """
+
+    code: str
+    text: str
+
+
 @dataclass
 class Builder:
     """The graph under construction; `operands` maps ONNX values to stored tensors."""
@@ -69,6 +82,7 @@ class Builder:
     tensors: dict[str, TensorType] = field(default_factory=dict)
     nodes: list[Node] = field(default_factory=list)
     operands: dict[str, Operand] = field(default_factory=dict)
+    notes: list[Note] = field(default_factory=list)
     _names: set[str] = field(default_factory=set)
     _moved: dict[tuple[str, tuple[int, ...]], Operand] = field(default_factory=dict)
     _source: tuple[str, ...] = ()
@@ -213,14 +227,13 @@ class Builder:
                 f"its output channels are axis {axis}",
                 code="TW-3112",
             )
-        zeros = np.unique(found.zero_point)
-        if zeros.size != 1:
-            raise QuantizationError(
-                f"{site.name}: its weight has a zero point for each channel", code="TW-3113"
-            )
-        codes = np.moveaxis(found.codes, axis, 0)
+        codes, zero = _one_zero_point(found, axis, site.name)
         scale = np.broadcast_to(found.scale.astype(np.float32), codes.shape[:1])
-        return WeightCodes(codes, found.dtype, scale, int(zeros[0]))
+        return WeightCodes(codes, found.dtype, scale, zero)
+
+    def note(self, code: str, text: str) -> None:
+        """Remember a sentence for the report."""
+        self.notes.append(Note(code, text))
 
     def _unique(self, name: str) -> str:
         candidate, n = name, 1
@@ -228,3 +241,32 @@ class Builder:
             candidate, n = f"{name}.{n}", n + 1
         self._names.add(candidate)
         return candidate
+
+
+def _one_zero_point(
+    constant: QuantizedConstant, axis: int, where: str
+) -> tuple[npt.NDArray[Any], int]:
+    """The codes, output channels first, around a zero point that all channels share.
+
+    Channels of zeros often have a zero point of their own; their codes move to the others'.
+
+    Raises:
+        QuantizationError: the codes of all channels do not fit their type around one zero point.
+    """
+    codes = np.moveaxis(constant.codes, axis, 0)
+    zeros = np.unique(constant.zero_point)
+    if zeros.size == 1:
+        return codes, int(zeros[0])
+    points = constant.zero_point.reshape(-1, *[1] * (codes.ndim - 1))
+    centred = codes.astype(np.int64) - points
+    used = points.reshape(-1)[centred.reshape(len(codes), -1).any(axis=1)]
+    zero = int(used[0]) if used.size else int(zeros[0])
+    moved = centred + zero
+    info = np.iinfo(codes.dtype)
+    if moved.min() < info.min or moved.max() > info.max:
+        raise QuantizationError(
+            f"{where}: its weight has a zero point for each channel",
+            fix="quantize its weight symmetrically",
+            code="TW-3113",
+        )
+    return moved.astype(codes.dtype), zero

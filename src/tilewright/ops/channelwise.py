@@ -68,7 +68,7 @@ def append(
         shape = (*_three_axes(lead), count)
         image = builder.add(Reshape(shape), [x], x.type.encoding, onnx_order(4))
     epilogue = product.epilogue(
-        builder, site.name, channels.weights, channels.bias, activation, x.type
+        builder, site.name, channels.weights, channels.bias.astype(np.float64), activation, x.type
     )
     op = Conv(
         groups=count,
@@ -80,7 +80,7 @@ def append(
         pre_shift=epilogue.pre_shift,
         table_multiplier=epilogue.table_multiplier,
         table_shift=epilogue.table_shift,
-        weight=channels.weights.codes.reshape(count, 1, 1, 1),
+        weight=epilogue.weight.reshape(count, 1, 1, 1),
         channels=epilogue.channels,
         table=epilogue.table,
     )

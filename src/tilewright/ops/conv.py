@@ -222,14 +222,13 @@ def bind(site: Site, builder: Builder) -> None:
     rank = len(pattern.strides) + 2
     x = builder.operand(site.inputs[0], channels_last(rank))
     weights = builder.weights(site)
-    codes = np.moveaxis(weights.codes, 1, -1)
     pads = pattern.pads
     if rank == 3:
         n, length, c = x.type.shape
         x = builder.add(Reshape((n, 1, length, c)), [x], x.type.encoding, onnx_order(4))
-        codes = codes[:, None]
         pads = (0, pads[0], 0, pads[1])
     epilogue = product.bind_epilogue(builder, site, weights, pattern.activation, x.type)
+    codes = np.moveaxis(epilogue.weight, 1, -1)
     stride, dilation = ((1, *v)[-2:] for v in (pattern.strides, pattern.dilations))
     op = Conv(
         groups=pattern.groups,
@@ -241,7 +240,7 @@ def bind(site: Site, builder: Builder) -> None:
         pre_shift=epilogue.pre_shift,
         table_multiplier=epilogue.table_multiplier,
         table_shift=epilogue.table_shift,
-        weight=np.ascontiguousarray(codes),
+        weight=np.ascontiguousarray(codes if rank == 4 else codes[:, None]),
         channels=epilogue.channels,
         table=epilogue.table,
     )

@@ -253,7 +253,7 @@ def bind(site: Site, builder: Builder) -> None:
         pre_shift=epilogue.pre_shift,
         table_multiplier=epilogue.table_multiplier,
         table_shift=epilogue.table_shift,
-        weight=weights.codes,
+        weight=epilogue.weight,
         channels=epilogue.channels,
         table=epilogue.table,
     )

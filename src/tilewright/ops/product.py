@@ -1,4 +1,4 @@
-"""What convolutions and matrix products share: the accumulator's proof and the epilogue.
+"""What convolutions and matrix products share: the sum's constants and the epilogue.
 
     acc = sum over k of (x[k] - zx) * (w[k] - zw) + bias        y = sat(R24(acc; sx*sw/sy) + zy)
 
@@ -13,17 +13,18 @@ from typing import Any
 import numpy as np
 
 from tilewright import numerics
-from tilewright.errors import QuantizationError
 from tilewright.graph import Array, DType, TensorType, attribute, constant
 from tilewright.numerics import Table16
+from tilewright.ops import accumulator
+from tilewright.ops.accumulator import FloatArray
 from tilewright.ops.activation import Activation, clamp_codes
 from tilewright.ops.builder import Builder, WeightCodes
 from tilewright.ops.functions import tabulate16
-from tilewright.ops.pattern import Site
+from tilewright.ops.pattern import QuantizedConstant, Site
 from tilewright.ops.protocol import NpuOperator, Region, Span, Tile
 from tilewright.program.isa import ChannelRecord
 
-S16_RANGE = DType.S16.range
+S16_RANGE, S32_ENDS = DType.S16.range, DType.S32.range
 CHANNEL_DTYPE = ChannelRecord.numpy_dtype()
 """NumPy form of `isa.ChannelRecord`."""
 
@@ -64,7 +65,7 @@ class Product(NpuOperator):
             QuantizationError: it cannot be proven.
         """
         bias, dtype = record_bias(self.channels), DType(self.weight_type)
-        prove_bound(self.weight, self.weight_zero, bias, x, dtype, where)
+        accumulator.prove_bound(self.weight, self.weight_zero, bias, x, dtype, where)
 
     def centred_weight(self) -> Array:
         """Weights less their zero point, int64."""
@@ -107,8 +108,9 @@ class Product(NpuOperator):
 
 @dataclass(frozen=True)
 class Epilogue:
-    """Constants and attributes of a bound product."""
+    """Constants and attributes of a bound product; `weight` holds codes as they were laid out."""
 
+    weight: Array
     channels: Array
     pre_shift: int
     table: Array | None
@@ -119,12 +121,12 @@ class Epilogue:
 def bind_epilogue(
     builder: Builder, site: Site, weights: WeightCodes, activation: Activation, x: TensorType
 ) -> Epilogue:
-    """Fix bias, rescale, clamp and table of a product, and prove its accumulator.
+    """Fix weights, bias, rescale, clamp and table of a product, and prove its accumulator.
 
     Raises:
         QuantizationError: the bound of section 4 does not hold, or a ratio is out of range.
     """
-    bias = _bias_codes(builder, site, weights, x)
+    bias = _bias_steps(builder, site, weights, x)
     return epilogue(builder, site.name, weights, bias, activation, x)
 
 
@@ -132,76 +134,74 @@ def epilogue(
     builder: Builder,
     where: str,
     weights: WeightCodes,
-    bias: Array,
+    bias: FloatArray,
     activation: Activation,
     x: TensorType,
 ) -> Epilogue:
     """As `bind_epilogue`, of a bias [C] that is given in accumulator steps."""
     output = builder.encoding(activation.output)
     target = builder.encoding(activation.inner) if activation.inner is not None else output
-    bound = prove_bound(weights.codes, weights.zero_point, bias, x, weights.dtype, where)
+    terms = accumulator.provable(weights, bias, x, where)
+    _note_raised(builder, where, terms.exponents)
     wide = x.dtype is DType.S16 or weights.dtype is DType.S16
-    pre_shift = numerics.pre_shift_for(bound) if wide else 0
-    products = np.float64(x.scale) * weights.scale.astype(np.float64)
+    pre_shift = numerics.pre_shift_for(terms.bound) if wide else 0
+    products = np.float64(x.scale) * terms.weights.scale.astype(np.float64)
     ratios = products / target.scale * 2.0**pre_shift
     m, shift = numerics.multipliers(ratios, where)
     table, table_m, table_shift = None, 0, 0
+    count = len(terms.bias)
     if activation.unary is not None:
-        lo, hi = S16_RANGE
+        lo, hi = (np.full(count, v) for v in S16_RANGE)
         found = tabulate16(activation.unary, target.scale, output, where)
         table, table_m, table_shift = found.entries.astype(np.int16), found.m, found.shift
-        channels = channel_records(bias, m, shift, np.full(len(bias), lo), np.full(len(bias), hi))
     else:
-        low, high = clamp_codes(activation.low, activation.high, output, len(bias))
-        channels = channel_records(bias, m, shift, low, high)
-    return Epilogue(channels, pre_shift, table, table_m, table_shift)
+        lo, hi = clamp_codes(activation.low, activation.high, output, count)
+    channels = channel_records(terms.bias, m, shift, lo, hi)
+    return Epilogue(terms.weights.codes, channels, pre_shift, table, table_m, table_shift)
 
 
-def _bias_codes(builder: Builder, site: Site, weights: WeightCodes, x: TensorType) -> Array:
-    """`rne(b / (sx*sw))`, or an imported int32 bias as it is where its scale agrees (section 4)."""
+def _bias_steps(builder: Builder, site: Site, weights: WeightCodes, x: TensorType) -> FloatArray:
+    """`b / (sx*sw)`, or an imported int32 bias as it is where its scale agrees (section 4)."""
     assert site.weights is not None
     value = site.weights.bias
     count = len(weights.codes)
     if value is None:
-        return np.zeros(count, np.int64)
+        return np.zeros(count)
     imported = builder.float_graph.constants.get(value.name or "")
     products = np.float64(x.scale) * weights.scale.astype(np.float64)
     if imported is not None:
         own = np.broadcast_to(imported.scale.astype(np.float64), count)
+        _note_clipped(builder, site.name, imported)
         codes = imported.codes.astype(np.int64).reshape(-1) - imported.zero_point.reshape(-1)
         if np.all(np.abs(own - products) <= products * 2.0**-20):
-            return np.asarray(codes, np.int64)
+            return np.broadcast_to(codes.astype(np.float64), count)
         real = codes * own
     else:
         array = builder.float_graph.constant(value)
         assert array is not None
         real = np.broadcast_to(array.reshape(-1).astype(np.float64), count)
-    return numerics.rounded(real / products)
+    return np.asarray(real / products, np.float64)
 
 
-def prove_bound(
-    weights: Array, weight_zero: int, bias: Array, x: TensorType, weight_dtype: DType, where: str
-) -> int:
-    """Largest possible |accumulator| over all channels, proven from the actual weights.
-
-    Args:
-        weights: codes [C, ...].
-        bias: [C] int64.
-
-    Raises:
-        QuantizationError: it may leave 32 bits (8-bit operands) or 48 bits (a 16-bit operand).
-    """
-    flat = np.abs(weights.reshape(len(weights), -1).astype(np.int64) - weight_zero)
-    bounds = flat.sum(axis=1) * x.reach + np.abs(bias.astype(np.int64))
-    bound = int(bounds.max(initial=0))
-    wide = x.dtype is DType.S16 or weight_dtype is DType.S16
-    limit = 2**47 if wide else 2**31
-    if bound >= limit:
-        channel = int(bounds.argmax())
-        raise QuantizationError(
-            f"{where}: the accumulator of output channel {channel} can reach {bound}, "
-            f"the limit is {limit}",
-            fix="raise the scale of its weights or keep the layer in float",
-            code="TW-3114",
+def _note_raised(builder: Builder, where: str, exponents: numerics.IntArray) -> None:
+    raised = int(np.count_nonzero(exponents))
+    if raised:
+        builder.note(
+            "raised-weight-scales",
+            f"{where}: the weight scales of {raised} of {len(exponents)} output channels were "
+            f"raised by factors of at most {2 ** int(exponents.max())}, so that their accumulators "
+            "stay in range",
         )
-    return bound
+
+
+def _note_clipped(builder: Builder, where: str, bias: QuantizedConstant) -> None:
+    if bias.dtype is not DType.S32:
+        return
+    clipped = int(np.isin(bias.codes, S32_ENDS).sum())
+    if clipped:
+        builder.note(
+            "clipped-biases",
+            f"{where}: the biases of {clipped} of {bias.codes.size} output channels stand at the "
+            "end of 32 bits in the quantized model; the tool that wrote it has probably clipped "
+            "them",
+        )

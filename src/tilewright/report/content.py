@@ -114,6 +114,7 @@ class Report:
         passes: import pass -> places changed.
         near_misses: places that an import pass nearly rewrote: rows of `rule`, `node`, `reason`.
         calibration: how ranges were found: samples, observer, preprocessing in words.
+        notes: what was changed of a quantized model: rows of `code` and `text`.
         artifacts: file name -> SHA-256.
         source: hash of the model and of its data files.
         findings: stage name -> what it found, for the next build.
@@ -140,6 +141,7 @@ class Report:
     source: Mapping[str, Any] = field(default_factory=dict)
     findings: Mapping[str, Any] = field(default_factory=dict)
     near_misses: tuple[Mapping[str, str], ...] = ()
+    notes: tuple[Mapping[str, str], ...] = ()
     format: int = FORMAT
 
     def stage(self, name: str) -> Stage | None:
@@ -175,6 +177,7 @@ def read_report(path: Path) -> Report | None:
             "stages": tuple(Stage(**s) for s in data["stages"]),
             "modes": modes,
             "near_misses": tuple(data.get("near_misses", ())),
+            "notes": tuple(data["notes"]),
         }
         return Report(**{**data, **known})
     except (OSError, ValueError, KeyError, TypeError):

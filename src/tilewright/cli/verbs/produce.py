@@ -95,7 +95,7 @@ def build_object(result: Build) -> dict[str, Any]:
         del mode["layers"]
     kept = (
         "target", "seconds", "peak_mib", "nodes_npu", "nodes_cpu", "modes", "sqnr_db", "warnings",
-        "float_difference", "stages", "artifacts",
+        "notes", "float_difference", "stages", "artifacts",
     )  # fmt: skip
     return {"compiled": str(result.compiled), **{k: report[k] for k in kept}}
 
@@ -106,6 +106,7 @@ def print_build(result: Build) -> None:
     console.warn_all((w.code, f"{w.stage}: {w.text}") for w in report.warnings)
     for node in report.nodes_cpu:
         console.note(f"on the CPU: {node.name} ({node.op}): {node.reason}")
+    console.note_all((n["code"], n["text"]) for n in report.notes)
     if report.float_difference:
         name, worst = max(report.float_difference.items(), key=lambda pair: pair[1])
         console.say(f"optimised: largest relative difference {worst:.2g} (output {name})")
@@ -273,6 +274,7 @@ def compile_(
         return
     for node in result["nodes_cpu"]:
         console.note(f"on the CPU: {node['name']} ({node['op']}): {node['reason']}")
+    console.note_all((n["code"], n["text"]) for n in result["notes"])
     rows = [
         (name, f"{m['max_cycle']:,}", f"{m['latency_ms']:.3f}", f"{m['lower_bound_ms']:.3f}")
         for name, m in result["modes"].items()
