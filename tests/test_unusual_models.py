@@ -12,6 +12,8 @@ import pytest
 from onnx import numpy_helper, parser
 
 import tilewright
+from small_models import save_photos
+from tilewright.errors import DataError
 
 SAMPLES = 16
 CONV = "p = Conv<pads=[1,1,1,1]>(x, w) "
@@ -135,3 +137,37 @@ def test_external_data_is_found_from_anywhere(
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
     assert ratio_in_decibels(path, tmp_path) > 30
+
+
+def test_clips_whose_bounds_cross_give_the_upper_one(tmp_path: Path) -> None:
+    body = f"{CONV} a = Clip(p, two, one) y = Mul(a, x)"
+    path, _ = model(tmp_path, "float[1,4,8,8] y", body, one=np.float32(1), two=np.float32(2))
+    assert ratio_in_decibels(path, tmp_path) > 30
+
+
+def test_a_negative_variance_stays_on_the_cpu(tmp_path: Path) -> None:
+    body = f"{CONV} q = Add(p, p) r = BatchNormalization(q, v, v, v, n) y = Cast<to=9>(r)"
+    path, _ = model(
+        tmp_path, "bool[1,4,8,8] y, float[1,4,8,8] q", body, v=np.ones(4), n=-np.ones(4)
+    )
+    np.save(tmp_path / "samples.npy", np.ones((2, 1, 4, 8, 8), np.float32))
+    build = tilewright.build(
+        path, target="ax650n", calibration=tmp_path / "samples.npy", output=tmp_path / "out"
+    )
+    reasons = {n.op: n.reason for n in build.report().nodes_cpu}
+    assert "negative" in reasons["BatchNormalization"]
+
+
+@pytest.mark.parametrize("batch", [2, 4])
+def test_batches_of_pictures_are_arrays(batch: int, tmp_path: Path) -> None:
+    inputs = f"(float[{batch},3,8,8] x)"
+    weight = np.random.default_rng(2).normal(0, 0.2, (4, 3, 3, 3))
+    path, _ = model(tmp_path, f"float[{batch},4,6,6] y", "y = Conv(x, v)", inputs, v=weight)
+    assert ratio_in_decibels(path, tmp_path, (batch, 3, 8, 8)) > 30
+    with pytest.raises(DataError, match="a picture fills a batch of 1"):
+        tilewright.build(
+            path,
+            target="ax650n",
+            calibration=save_photos(tmp_path / "photos"),
+            output=tmp_path / "out",
+        )

@@ -185,11 +185,11 @@ class CompiledModel:
         Raises:
             DataError: there is none.
         """
-        from tilewright.data.preprocess import image_form
+        from tilewright.data.preprocess import picture_form
 
         for description in self.inputs:
             if description.is_image:
-                form = image_form(description)
+                form = picture_form(description)
                 return PictureInput(description, (form.height, form.width))
         raise DataError("the model has no input that pictures can feed", code="TW-1210")
 

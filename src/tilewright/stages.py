@@ -26,7 +26,7 @@ from tilewright.container import (
 )
 from tilewright.data import InputDescription, SampleSet, explain, open_samples, pixels_to_table
 from tilewright.data.checks import CalibrationChecks, CalibrationWarning
-from tilewright.data.preprocess import image_form
+from tilewright.data.preprocess import picture_form
 from tilewright.errors import ConfigError, ModelError
 from tilewright.first_layer import first_layer_warning
 from tilewright.inference import InferenceSession
@@ -59,7 +59,11 @@ def ports_of(model: ir.Model) -> list[tuple[str, tuple[int, ...], np.dtype[Any]]
         shape = value.shape
         dtype = value.dtype
         if shape is None or dtype is None or not shape.is_static():
-            raise ModelError(f"input {value.name!r} has no static shape", code="TW-1106")
+            raise ModelError(
+                f"input {value.name!r} has no static shape",
+                fix="set it with `tilewright optimize --input-shapes`",
+                code="TW-1106",
+            )
         ports.append((value.name or "", tuple(shape.numpy()), dtype.numpy()))
     return ports
 
@@ -325,7 +329,7 @@ def _pixel_inputs(descriptions: Sequence[InputDescription]) -> dict[str, Any]:
     tables = {}
     for d in descriptions:
         if d.takes_pictures:
-            form = image_form(d)
+            form = picture_form(d)
             order = (
                 tuple(reversed(range(3))) if form.color == "BGR" else tuple(range(form.channels))
             )

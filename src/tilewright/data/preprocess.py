@@ -72,7 +72,7 @@ def image_form(description: InputDescription) -> ImageForm:
     """Resolve layout, colour and size of an image input.
 
     Raises:
-        DataError: the shape is not that of one picture, or contradicts the declared colour.
+        DataError: the shape is not that of pictures, or contradicts the declared colour.
     """
     name, shape, spec = description.name, description.shape, description.spec
     layout = image_layout(spec, shape)
@@ -80,12 +80,6 @@ def image_form(description: InputDescription) -> ImageForm:
         raise DataError(
             f"input {name!r} has shape {list(shape)}, which pictures cannot fill",
             fix="give .npy, .npz or .bin samples",
-            code="TW-1210",
-        )
-    if shape[0] != 1:
-        raise DataError(
-            f"input {name!r} has batch {shape[0]}, and a picture fills a batch of 1",
-            fix="set its shape to batch 1 with --input-shapes",
             code="TW-1210",
         )
     channels = shape[1] if layout == "NCHW" else shape[3]
@@ -112,6 +106,23 @@ def image_form(description: InputDescription) -> ImageForm:
                 fix=f"give {key} one number or one per channel",
                 code="TW-1211",
             )
+    return form
+
+
+def picture_form(description: InputDescription) -> ImageForm:
+    """The form of an input that one picture fills.
+
+    Raises:
+        DataError: as `image_form`, or the input is a batch.
+    """
+    form = image_form(description)
+    if description.shape[0] != 1:
+        raise DataError(
+            f"input {description.name!r} has batch {description.shape[0]}, and a picture fills a"
+            " batch of 1",
+            fix="give arrays of whole batches, or set batch 1 with --input-shapes",
+            code="TW-1210",
+        )
     return form
 
 
@@ -226,7 +237,7 @@ def preprocess(image: U8, spec: InputSpec, shape: tuple[int, ...], dtype: Any) -
         DataError: the spec does not fit the shape.
     """
     description = InputDescription("input", tuple(shape), np.dtype(dtype), spec)
-    form = image_form(description)
+    form = picture_form(description)
     return normalise_picture(fit_picture(image, spec, form), description)
 
 

@@ -16,6 +16,7 @@ from tilewright.data.preprocess import (
     image_form,
     normalise,
     normalise_picture,
+    picture_form,
     to_dtype,
 )
 from tilewright.errors import DataError
@@ -117,7 +118,7 @@ def feed(value: Value, description: InputDescription, sample: str) -> tuple[Arra
         DataError: wrong shape, channel count or type, or a NaN or infinity.
     """
     if isinstance(value, Picture):
-        pixels = fit_picture(value.pixels, description.spec, image_form(description))
+        pixels = fit_picture(value.pixels, description.spec, picture_form(description))
         return normalise_picture(pixels, description), pixels
     return _feed_array(value, description, sample), None
 

@@ -95,7 +95,8 @@ def clamp_bounds(
                 if scalar is None:
                     return None
                 bounds[i] = np.array([scalar])
-            return bounds[0], bounds[1]
+            # Where the bounds cross, ONNX's Clip gives the upper one everywhere.
+            return np.minimum(bounds[0], bounds[1]), bounds[1]
         case "Min" | "Max":
             bound = _constant_bound(node, graph, channel_axis)
             if bound is None:

@@ -47,6 +47,8 @@ def match(node: ir.Node, graph: FloatGraph) -> Site | Refusal | None:
         return Refusal("its input has no channel axis")
     gamma, beta, mean, variance = ([float(v) for v in s] for s in statistics if s is not None)
     epsilon = attribute_float(node, "epsilon", 1e-5)
+    if min(variance) + epsilon <= 0:
+        return Refusal("a variance of it is negative")
     gain = [g / math.sqrt(v + epsilon) for g, v in zip(gamma, variance, strict=True)]
     offset = [b - m * g for b, m, g in zip(beta, mean, gain, strict=True)]
     activation = absorb(node.outputs[0], graph, channel_axis=1)
