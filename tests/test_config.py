@@ -158,6 +158,12 @@ def test_template_is_valid_and_mentions_every_key() -> None:
             assert f"{name} = " in text
 
 
+def test_template_leaves_free_sizes_to_the_user() -> None:
+    text = commented_template("ax650n", {"x": [None, 3, None, 8]})
+    assert "# x = [1, 3, 0, 8]" in text
+    assert validate_config(tomllib.loads(text)).input_shapes == {}
+
+
 def test_template_examples_are_valid_when_switched_on() -> None:
     text = commented_template("ax650n", {"x": [1, 3, 224, 224]})
     lines = (line.removeprefix("# ") if " = " in line else line for line in text.splitlines())

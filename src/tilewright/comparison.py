@@ -79,6 +79,8 @@ def evaluate_models(
     inputs = _inputs(files, preprocessing or {})
     samples = open_samples(data, inputs, limit=limit)
     wanted = sample_labels(labels, samples.names) if labels is not None else None
+    for name, path in files[1:]:
+        _require_inputs(name, path, inputs)
     contenders = [_contender(name, path, threads) for name, path in files]
     compiled = next((CompiledModel(p) for _, p in files if _is_compiled(p)), None)
     feeds = SampleFeeds(compiled, samples) if compiled else _plain(samples)
@@ -135,6 +137,34 @@ def _inputs(
     return describe_inputs(ports_of(model), config, model.metadata_props)
 
 
+def _require_inputs(name: str, path: Path, inputs: Sequence[InputDescription]) -> None:
+    """All models are fed the same samples, so they have the same inputs.
+
+    Raises:
+        DataError: the model at `path` takes something else; free dimensions fit any size.
+    """
+    from tilewright.importer import load
+
+    if _is_compiled(path):
+        taken: dict[str, tuple[Any, ...]] = {d.name: d.shape for d in CompiledModel(path).inputs}
+    else:
+        values = load(path).graph.inputs
+        taken = {v.name or "": () if v.shape is None else tuple(v.shape.dims) for v in values}
+    given = {d.name: d.shape for d in inputs}
+    for input_name, shape in taken.items():
+        sizes = given.get(input_name, ())
+        fits = len(sizes) == len(shape) and all(
+            a == b or not isinstance(b, int) for a, b in zip(sizes, shape, strict=True)
+        )
+        if input_name not in given or not fits:
+            told = "x".join(str(d) for d in shape)
+            raise DataError(
+                f"{name} takes {input_name!r} of {told}, the first model does not",
+                fix="evaluate models with the same inputs",
+                code="TW-1232",
+            )
+
+
 def _plain(samples: Any) -> Iterator[Fed]:
     for sample in samples:
         yield Fed(sample.name, sample.feeds, sample.feeds)
@@ -152,12 +182,12 @@ def _contender(name: str, path: Path, threads: int | None) -> Contender:
 
 
 def _picture_size(inputs: Sequence[InputDescription]) -> tuple[int, int]:
-    from tilewright.data.preprocess import image_form
+    from tilewright.data.preprocess import picture_form
 
     image = next((d for d in inputs if d.is_image), None)
     if image is None:
         raise DataError("detections need a model that takes pictures", code="TW-1210")
-    form = image_form(image)
+    form = picture_form(image)
     return form.height, form.width
 
 

@@ -58,10 +58,14 @@ def _input_shapes(inputs: Mapping[str, Sequence[int | None]]) -> Iterator[str]:
     yield f"# {BuildConfig.model_fields['input_shapes'].description}"
     yield "[input_shapes]"
     for name, shape in inputs.items():
-        free = any(n is None for n in shape)
-        filled = [1 if n is None else n for n in shape]
-        note = "  # free dimensions of the model are set to 1 here: check them" if free else ""
-        yield f"{'' if free else '# '}{toml_key(name)} = {toml_value(filled)}{note}"
+        filled = [1 if n is None and axis == 0 else n or 0 for axis, n in enumerate(shape)]
+        batch_alone = None in shape[:1] and None not in shape[1:]
+        note = ""
+        if batch_alone:
+            note = "  # the batch is free in the model and set to 1 here"
+        elif None in shape:
+            note = "  # free in the model: write the sizes for the zeros, remove the first '#'"
+        yield f"{'' if batch_alone else '# '}{toml_key(name)} = {toml_value(filled)}{note}"
 
 
 def _section(section: type[Section], values: Mapping[str, Any]) -> Iterator[str]:

@@ -83,8 +83,12 @@ class EnvironmentFault(TilewrightError):
 def nearest(word: str, known: Iterable[str]) -> str:
     """The clause ``did you mean 'x'?`` for a misspelt name, or the list of known names."""
     names = sorted(known)
-    folded = {name.casefold(): name for name in reversed(names)}
+    close = nearest_name(word, names)
+    return f"did you mean {close!r}?" if close else f"choose one of {', '.join(names)}"
+
+
+def nearest_name(word: str, known: Iterable[str]) -> str | None:
+    """The known name that a misspelt one most likely stands for; None if none is near."""
+    folded = {name.casefold(): name for name in sorted(known, reverse=True)}
     close = difflib.get_close_matches(word.casefold(), folded, n=1, cutoff=0.5)
-    if close:
-        return f"did you mean {folded[close[0]]!r}?"
-    return f"choose one of {', '.join(names)}"
+    return folded[close[0]] if close else None

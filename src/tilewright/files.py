@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import shutil
@@ -27,8 +28,17 @@ def discard_unfinished() -> None:
 
 @contextlib.contextmanager
 def replacing(target: Path) -> Iterator[Path]:
-    """A temporary file beside `target` that takes its place when the block succeeds."""
-    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    """A temporary file beside `target` that takes its place when the block succeeds.
+
+    Raises:
+        OSError: nothing can be written there; it names `target`, not the temporary file.
+    """
+    if target.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{target.name[:100]}.", dir=target.parent)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(target)) from error
     os.close(handle)
     temporary = Path(name)
     _unfinished.add(temporary)

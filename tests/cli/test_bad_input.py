@@ -146,6 +146,10 @@ def test_one_line_and_nothing_left(
     ("arguments", "words"),
     [
         (["build", "m.onnx", "--targt", "x"], "did you mean --target?"),
+        (["build", "m.onnx", "--obsever", "x"], "did you mean --observer?"),
+        (["build", "m.onnx", "--no-bias"], "did you mean --no-bias-correction?"),
+        (["run", "x", "--threads", "-2"], "--threads"),
+        (["evaluate", "x", "--samples", "0"], "--samples"),
         (["buld"], "did you mean 'build'?"),
         (["build"], "missing argument"),
         (["run", "x", "--repeat", "0"], "--repeat"),
@@ -159,6 +163,46 @@ def test_wrong_usage_is_2(
     assert len(outcome.err.splitlines()) == 1
     assert outcome.err.startswith("tilewright: error[TW-2100]: ")
     assert words in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["build", "{model}", *CHIP, "--calib", "random:4", "-o", "{model}"], "{model}: a file"),
+        (["optimize", "{model}", "-o", "{folder}"], "{folder}: a folder"),
+        (["optimize", "{model}", "-o", "{folder}/no/x.onnx"], "{folder}/no/x.onnx: no such"),
+        (["optimize", "{model}", "-o", "{folder}/" + "n" * 300], "the name is too long"),
+        (["init", "{model}", "-o", "{folder}/no/x.toml"], "{folder}/no/x.toml: no such"),
+    ],
+)
+def test_the_output_that_cannot_be_is_named(
+    arguments: list[str],
+    words: str,
+    classifier: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    names = {"model": str(classifier), "folder": str(tmp_path)}
+    outcome = run(capsys, *(a.format(**names) for a in arguments))
+    assert outcome.code == 1
+    assert len(outcome.err.splitlines()) == 1
+    assert words.format(**names) in outcome.err
+    assert BUG_CODE not in outcome.err
+    assert list(tmp_path.iterdir()) == [classifier]
+
+
+def test_models_of_other_inputs_are_not_compared(
+    classifier: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for axis, size in ((1, 1), (2, 24)):
+        proto = onnx.load(classifier)
+        proto.graph.input[0].type.tensor_type.shape.dim[axis].dim_value = size
+        onnx.save(proto, tmp_path / "other.onnx")
+        models = (classifier, tmp_path / "other.onnx")
+        outcome = run(capsys, "evaluate", *models, "--data", "random:4")
+        assert outcome.code == 1
+        assert "TW-1232" in outcome.err
+        assert "'image'" in outcome.err
 
 
 def test_errors_are_objects_with_json(capsys: pytest.CaptureFixture[str]) -> None:

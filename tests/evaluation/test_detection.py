@@ -72,3 +72,11 @@ def test_matching_uses_each_box_once() -> None:
     other = [Detection((0, 0, 10, 10), 0.85, 0), Detection((40, 40, 50, 50), 0.9, 0)]
     agreement = match(reference, other)
     assert agreement == (1, 2, 1, pytest.approx(0.05))
+
+
+@pytest.mark.parametrize("form", ["yolox", "yolov5", "yolov8", "boxes"])
+@pytest.mark.parametrize("shape", [(1, 4), (1, 1, 4), (4,), (1, 3, 2), (1, 3, 5, 7)])
+def test_outputs_of_another_format_are_an_error(form: str, shape: tuple[int, ...]) -> None:
+    with pytest.raises(DataError) as caught:
+        select(decode({"out": np.zeros(shape)}, SIZE, form))
+    assert caught.value.code == "TW-1246"

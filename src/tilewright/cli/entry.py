@@ -14,10 +14,11 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Sequence
+from typing import Any
 
 from tilewright.cli.interrupt import CODE as INTERRUPTED
 from tilewright.cli.interrupt import Interrupts
-from tilewright.errors import EnvironmentFault, TilewrightError
+from tilewright.errors import EnvironmentFault, TilewrightError, nearest_name
 
 USAGE_CODE = "TW-2100"
 BUG_CODE = "TW-9000"
@@ -72,17 +73,26 @@ def _run(given: list[str]) -> int:
     except typer.TyperException as error:
         if error.exit_code != 2:
             raise
-        return _usage(given, error.format_message(), getattr(error, "ctx", None))
+        return _usage(given, _usage_text(error), getattr(error, "ctx", None))
     if result == INTERRUPTED:  # typer's code for ctrl-C, which it does not report
         raise KeyboardInterrupt
     return result if isinstance(result, int) else 0
+
+
+def _usage_text(error: Any) -> str:
+    """What typer says, and the nearest option where one is unknown: typer's own is the first."""
+    unknown, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
+    if unknown is None or context is None or not hasattr(error, "possibilities"):
+        return str(error.format_message())
+    options = [o for p in context.command.params for o in (*p.opts, *p.secondary_opts)]
+    near = nearest_name(unknown.lstrip("-"), [o[2:] for o in options if o.startswith("--")])
+    return f"{error.message}; did you mean --{near}?" if near else str(error.message)
 
 
 def _usage(given: list[str], message: str, context: object) -> int:
     text = " ".join(message.split()).rstrip(".")
     if not text:  # a group without a verb has printed its help
         return 2
-    text = re.sub(r" \(Possible options: (--[\w-]+)[^)]*\)$", r"; did you mean \1?", text)
     text = re.sub(r"\. Did you mean", "; did you mean", text)
     verb = getattr(context, "command_path", "tilewright")
     _report(given, f"{text[:1].lower()}{text[1:]}; see `{verb} --help`", USAGE_CODE)
@@ -109,6 +119,9 @@ _OS_CODES = {
     errno.EPERM: ("TW-5002", "permission denied", "check who may read and write there"),
     errno.ENOENT: ("TW-5004", "no such file or folder", "check the path"),
     errno.ENOTDIR: ("TW-5004", "not a folder", "check the path"),
+    errno.EEXIST: ("TW-5004", "a file where a folder is needed", "choose another -o"),
+    errno.ENAMETOOLONG: ("TW-5004", "the name is too long", "choose a shorter one"),
+    errno.EIO: ("TW-5000", "the device reports an error", "check the disk"),
     errno.EISDIR: ("TW-5004", "a folder where a file is needed", "check the path"),
     errno.EMFILE: ("TW-5003", "too many open files", "raise `ulimit -n`"),
     errno.ENOMEM: ("TW-5003", "out of memory", "close other programs"),

@@ -81,7 +81,7 @@ Equalization = Annotated[
     typer.Option("--equalization/--no-equalization", help="Cross-layer weight equalisation."),
 ]
 Jobs = Annotated[int | None, typer.Option("--jobs", "-j", help="Worker processes.")]
-Threads = Annotated[int | None, typer.Option(help="Threads; default: one per core.")]
+Threads = Annotated[int | None, typer.Option(min=1, max=64, help="Threads; default: one per core.")]
 
 
 def numbers(text: str | None, option: str) -> float | list[float] | None:

@@ -58,16 +58,24 @@ def decode(outputs: Mapping[str, Array], size: tuple[int, int], form: str = "aut
     arrays = [np.asarray(a, dtype=np.float64) for a in outputs.values()]
     found = _recognise(arrays, size) if form == "auto" else form
     try:
-        if found == "boxes":
-            return _corner_boxes(arrays, size)
-        rows = arrays[0].reshape(arrays[0].shape[-2:])
-        if found == "yolov8":
-            return _centre_boxes(rows.T[:, :4], rows.T[:, 4:])
-        if found == "yolox":
-            return _grid_boxes(rows, size)
-        return _centre_boxes(rows[:, :4], rows[:, 4:5] * rows[:, 5:])
-    except (ValueError, IndexError) as error:
+        candidates = _candidates(arrays, size, found)
+    except (ValueError, IndexError, StopIteration) as error:
         raise _unreadable(arrays, found) from error
+    boxes, scores = candidates.boxes, candidates.scores
+    if boxes.shape != (len(scores), 4) or scores.shape[1] == 0:
+        raise _unreadable(arrays, found)
+    return candidates
+
+
+def _candidates(arrays: Sequence[F64], size: tuple[int, int], form: str) -> Candidates:
+    if form == "boxes":
+        return _corner_boxes(arrays, size)
+    rows = arrays[0].reshape(arrays[0].shape[-2:])
+    if form == "yolov8":
+        return _centre_boxes(rows.T[:, :4], rows.T[:, 4:])
+    if form == "yolox":
+        return _grid_boxes(rows, size)
+    return _centre_boxes(rows[:, :4], rows[:, 4:5] * rows[:, 5:])
 
 
 def _recognise(arrays: Sequence[F64], size: tuple[int, int]) -> str:

@@ -28,7 +28,7 @@ def evaluate(
     metric: Annotated[
         str, typer.Option(help="top1, agreement, sqnr or detections (the first model is right).")
     ] = "agreement",
-    samples: Annotated[int | None, typer.Option(help="At most so many samples.")] = None,
+    samples: Annotated[int | None, typer.Option(min=1, help="At most so many samples.")] = None,
     form: Annotated[str, typer.Option("--format", help="Detector format, as for detect.")] = "auto",
     threshold: Annotated[float, typer.Option(help="detections: smallest score.")] = 0.5,
     preprocess: options.Preprocess = None,
