@@ -118,7 +118,7 @@ def _unscaled(value: ir.Value | None) -> tuple[float, ir.Value | None]:
     return factor, value
 
 
-def _flat(value: ir.Value | None) -> ir.Value | None:
+def without_reshapes(value: ir.Value | None) -> ir.Value | None:
     """The value without Reshapes around it."""
     while (node := producer_of(value, "Reshape")) is not None:
         value = node.inputs[0]
@@ -180,10 +180,10 @@ def broadcasts_along(value: ir.Value | None, mean: Mean) -> bool:
 
 def root_of(value: ir.Value | None) -> Root | None:
     """The root of a mean of squares that the value holds."""
-    value = _flat(value)
+    value = without_reshapes(value)
     added, inner = _plus_constant(value)
-    floor, inner = _at_least(_flat(inner))
-    inner = _flat(inner)
+    floor, inner = _at_least(without_reshapes(inner))
+    inner = without_reshapes(inner)
     norm = producer_of(inner, "ReduceL2")
     if norm is not None:
         square = _sum_of_squares(norm)
@@ -216,11 +216,11 @@ def _radicand(value: ir.Value | None, exponent: float) -> ir.Value | None:
 
 def _root_of_radicand(value: ir.Value) -> Root | None:
     """sqrt(v) for v = a mean of squares, plus epsilon or at least a floor."""
-    epsilon, inner = _plus_constant(_flat(value))
-    floor, inner = _at_least(_flat(inner))
+    epsilon, inner = _plus_constant(without_reshapes(value))
+    floor, inner = _at_least(without_reshapes(inner))
     if epsilon < 0 or floor < 0:
         return None
-    square, centred = _spread(_flat(inner))
+    square, centred = _spread(without_reshapes(inner))
     if square is None or square.factor <= 0:
         return None
     return Root(square, centred, epsilon, math.sqrt(floor))
@@ -329,7 +329,7 @@ def _inverse_of(value: ir.Value | None) -> tuple[Root, Float64, ir.Value] | None
         product = producer_of(value, "Mul")
     if value is None:
         return None
-    bare = _flat(value)
+    bare = without_reshapes(value)
     quotient = producer_of(bare, "Div")
     if quotient is not None:
         numerator, root = float_array(quotient.inputs[0]), root_of(quotient.inputs[1])
@@ -348,6 +348,6 @@ def _root_of_inverse(value: ir.Value | None) -> Root | None:
     radicand = _radicand(value, -0.5)
     if radicand is None:
         inverse = _radicand(value, 0.5)
-        reciprocal = producer_of(_flat(inverse), "Reciprocal")
+        reciprocal = producer_of(without_reshapes(inverse), "Reciprocal")
         radicand = reciprocal.inputs[0] if reciprocal is not None else None
     return None if radicand is None else _root_of_radicand(radicand)

@@ -12,6 +12,7 @@ from tilewright.importer.passes import (
     affine_before,
     affine_chain,
     arithmetic,
+    attention_scale,
     clamp,
     constants,
     dead,
@@ -26,6 +27,7 @@ from tilewright.importer.passes import (
     names,
     pad,
     recurrent,
+    softmax,
     specialise,
 )
 
@@ -41,7 +43,9 @@ FLOAT_ROUND = (
     hard_sigmoid.run,
     named_function.run,
     layer_norm.run,
+    softmax.run,
     affine_after.run,
+    attention_scale.run,
     global_pool.run,
     gemm.run,
     pad.run,

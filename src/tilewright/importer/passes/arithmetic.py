@@ -1,6 +1,7 @@
 """Subtraction and division by constants, and the order of operands.
 
     x - c = x + (-c)        x / c = x * (1 / c)        c + x = x + c        c * x = x * c
+    1 / x = Reciprocal(x)
 
 1 / c is rounded to the tensor's type: exact for powers of two, else one rounding of relative size
 2**-24 for float32. Kept as it is where 1 / c is not finite or c is not floating point.
@@ -12,7 +13,14 @@ import numpy as np
 import onnx_ir as ir
 
 from tilewright.importer.edit import Editor, PassResult
-from tilewright.importer.graphs import array_of, data_input, float_array, is_constant
+from tilewright.importer.graphs import (
+    array_of,
+    data_input,
+    float_array,
+    is_constant,
+    scalar_of,
+    static_shape,
+)
 
 NAME = "arithmetic"
 
@@ -40,6 +48,8 @@ def _order(node: ir.Node) -> bool:
 
 
 def _invert(editor: Editor, node: ir.Node) -> bool:
+    if node.op_type == "Div" and scalar_of(node.inputs[0]) == 1.0:
+        return _reciprocal(editor, node)
     operand, typed = float_array(node.inputs[1]), array_of(node.inputs[1])
     if operand is None or typed is None:
         return False
@@ -55,4 +65,12 @@ def _invert(editor: Editor, node: ir.Node) -> bool:
         before=node,
         sources=(node,),
     )[0]
+    return editor.replace(node.outputs[0], result)
+
+
+def _reciprocal(editor: Editor, node: ir.Node) -> bool:
+    data = data_input(node, 1)
+    if static_shape(data) is None or static_shape(data) != static_shape(node.outputs[0]):
+        return False
+    result = editor.emit("Reciprocal", [data], before=node, sources=(node,))[0]
     return editor.replace(node.outputs[0], result)
