@@ -414,3 +414,15 @@ def test_reshape_of_a_wrong_size_names_the_node():
 def test_conv_with_wrong_channels_names_the_node():
     with pytest.raises(ModelError, match="takes 4 channels"):
         import_model(one("Conv", "x w", constants={"w": normal(2, 4, 1, 1)}))
+
+
+def test_space_to_depth_with_depth_first_becomes_a_transpose():
+    """The mode is an attribute from opset 27 on; onnxruntime's reference has none, so by hand."""
+    model = one("SpaceToDepth", "x", shape=(1, 2, 4, 6), blocksize=2, mode="CRD")
+    result = import_model(model).model
+    assert ops(result) == ["Reshape", "Transpose", "Reshape"]
+    x = np.arange(48, dtype=np.float32).reshape(1, 2, 4, 6)
+    found = run_model(result, {"x": x})["y"]
+    for depth, row, column in np.ndindex(2, 2, 2):
+        channel = (depth * 2 + row) * 2 + column
+        np.testing.assert_array_equal(found[0, channel], x[0, depth, row::2, column::2])

@@ -35,6 +35,19 @@ def test_branches_of_unlike_range_keep_their_own():
     assert real_range(known["c1"]).width == pytest.approx(found.ranges["c1"].width, rel=0.02)
 
 
+def test_the_scale_of_a_concat_holds_its_constant_inputs_too():
+    rng = np.random.default_rng(4)
+    constants = nets.arrays(rng, w1=(4, 3, 3, 3), w3=(4, 8, 1, 1))
+    constants["k"] = np.full((1, 4, 8, 8), 40.0, np.float32)
+    nodes = [
+        nets.conv("x", "w1", "c1"),
+        helper.make_node("Concat", ["c1", "k"], ["j"], axis=1),
+        nets.conv("j", "w3", "y", kernel=1),
+    ]
+    known = report(nets.model(nodes, {"x": (1, 3, 8, 8)}, ["y"], constants)).encodings
+    assert real_range(known["j"]).high >= 40.0 * 0.999
+
+
 def test_a_target_may_want_one_scale_whatever_the_ranges():
     known = report(
         nets.two_branches(6.0), dataclasses.replace(PLAIN, concat_same_scale=True)

@@ -3,7 +3,7 @@
 y = sat(R24((a-za)*(b-zb); sa*sb/sy) + zy)
 
 A scalar constant only changes the ratio of a Rescale, a vector along one axis becomes a depthwise
-convolution, any other constant a stored operand: s8 symmetric, or s16 beside a 16-bit tensor.
+convolution, any other constant a stored s16 operand.
 """
 
 from __future__ import annotations
@@ -155,9 +155,8 @@ def bind(site: Site, builder: Builder) -> None:
         builder.add(op, [x], output, x.permutation, value)
     else:
         x = elementwise.lifted(builder, builder.operand(site.inputs[0]), rank)
-        dtype = DType.S16 if x.type.dtype is DType.S16 else DType.S8
         stored = elementwise.stored_constant(pattern.factor, x.permutation)
-        factor = constant.symmetric(builder, stored, dtype, x.permutation)
+        factor = constant.symmetric(builder, stored, DType.S16, x.permutation)
         _append_product(builder, site, x, factor, output)
 
 

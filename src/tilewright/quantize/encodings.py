@@ -24,9 +24,9 @@ from tilewright.quantize.sites import Partition
 
 AGREEING_SHARE = 0.5
 
-OUTPUT_HEADROOM = 2.0
-"""s16 network outputs span twice the calibrated range: results beyond it must not saturate, and 15
-bits are far finer than what the 8-bit layers before resolve."""
+HEADROOM = 2.0
+"""s16 outputs and residual streams span twice the calibrated range: results beyond it must not
+saturate, and 15 bits are far finer than what the 8-bit layers before resolve."""
 
 SIGMOID_REACH = 12.0
 """Sigmoid and Tanh are constant to half a 16-bit step beyond it."""
@@ -66,14 +66,19 @@ def observed_values(partition: Partition) -> dict[str, Site | None]:
 
 
 def assign_encodings(
-    partition: Partition, ranges: Mapping[str, Range], scheme: Scheme, graph: FloatGraph
+    partition: Partition,
+    ranges: Mapping[str, Range],
+    scheme: Scheme,
+    graph: FloatGraph,
+    wide: frozenset[str] = frozenset(),
 ) -> dict[str, Encoding]:
     """Encodings of all inputs, outputs and pre-activations of the sites, by value name.
 
     Args:
         ranges: of the `observed_values`.
+        wide: values that take 16 bits whatever the scheme says of others.
     """
-    groups = _Groups(partition, ranges, scheme, graph)
+    groups = _Groups(partition, ranges, scheme, graph, wide)
     for site in partition.sites:
         groups.add(site)
     encodings = groups.encodings()
@@ -87,12 +92,17 @@ def assign_encodings(
 
 class _Groups:
     def __init__(
-        self, partition: Partition, ranges: Mapping[str, Range], scheme: Scheme, graph: FloatGraph
+        self,
+        partition: Partition,
+        ranges: Mapping[str, Range],
+        scheme: Scheme,
+        graph: FloatGraph,
+        wide: frozenset[str],
     ) -> None:
         self.partition, self.ranges, self.scheme, self.graph = partition, ranges, scheme, graph
         self.of: dict[str, _Group] = {}
         ends = outputs.leaves(partition) if scheme.outputs == "s16" else {}
-        self.wide = {value.name or "" for value in ends}
+        self.wide = wide | {value.name or "" for value in ends}
 
     def add(self, site: Site) -> None:
         for value in site.inputs:
@@ -120,7 +130,7 @@ class _Groups:
         if name in self.wide and kind.dtype is not DType.S16:
             kind = ActivationType(DType.S16, True, kind.power_of_two)
             limits = _limits(site)
-            grown = 1.0 if is_fixed else OUTPUT_HEADROOM
+            grown = 1.0 if is_fixed else HEADROOM
             reals = Range(reals.low * grown, reals.high * grown) if limits is None else limits
         self.of[name] = _Group(kind, reals, is_fixed, [name])
 
@@ -130,11 +140,17 @@ class _Groups:
             return self.ranges[value.name or ""]
         return Range(min(float(constant.min()), 0.0), max(float(constant.max()), 0.0))
 
+    def constants(self, site: Site) -> list[Range]:
+        """What the constant operands of a site span."""
+        operands = [v for node in site.nodes for v in node.inputs]
+        found = [v for v in operands if v is not None and self.graph.constant(v) is not None]
+        return [self.entering(v) for v in found]
+
     def join(self, site: Site) -> None:
         """A Concat's output, with the groups of the inputs that may share its scale."""
         inputs = {id(g): g for v in site.inputs for g in [self.of[v.name or ""]]}
         groups = list(inputs.values())
-        whole = union(g.range for g in groups)
+        whole = union([*(g.range for g in groups), *self.constants(site)])
         wide = next((g.type for g in groups if g.type.dtype is DType.S16), None)
         kind = self.scheme.activation_type(site) if wide is None else wide
         same_scale = self.scheme.concat_same_scale
@@ -144,7 +160,7 @@ class _Groups:
             if g.type == kind
             and (same_scale or (not g.fixed and g.range.width >= AGREEING_SHARE * whole.width))
         ]
-        if len({(g.range, g.type) for g in groups}) == 1:
+        if len({(g.range, g.type) for g in groups}) == 1 and whole == groups[0].range:
             agreeing = groups
         joined = _Group(kind, whole, any(g.fixed for g in agreeing))
         for group in agreeing:

@@ -61,6 +61,7 @@ FORMS: dict[str, Form] = {
     "Selu": arithmetic.float_defaults,
     "Slice": axes.slice_,
     "Softmax": arithmetic.softmax,
+    "SpaceToDepth": arithmetic.space_to_depth,
     "Split": axes.split,
     "Squeeze": axes.squeeze,
     "Sum": arithmetic.sum_,

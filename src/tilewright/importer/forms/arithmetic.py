@@ -156,6 +156,23 @@ def float_defaults(site: Site) -> Replacement:
     return None
 
 
+def space_to_depth(site: Site) -> Replacement:
+    """SpaceToDepth with channels in the order (depth, row, column) as Reshape and Transpose."""
+    shape = site.shape()
+    if site.string_attribute("mode", "DCR") != "CRD":
+        site.node.attributes.pop("mode", None)
+        return None
+    if shape is None:
+        raise site.error("has depth first and no known shape")
+    n, c, h, w = shape
+    b = site.int_attribute("blocksize", 1)
+    blocks = site.new_ints((n, c, h // b, b, w // b, b), "blocks")
+    apart = site.emit("Reshape", [site.input(0), blocks])
+    moved = site.emit("Transpose", [apart], {"perm": [0, 1, 3, 5, 2, 4]})
+    joined = site.new_ints((n, c * b * b, h // b, w // b), "shape")
+    return [site.emit("Reshape", [moved, joined])]
+
+
 def depth_to_space(site: Site) -> Replacement:
     """DepthToSpace with its mode stated, in place."""
     if "mode" not in site.node.attributes:
