@@ -201,7 +201,10 @@ def test_scales_per_channel_of_an_activation_become_one_that_spans_them():
     net = qdq(
         [helper.make_node("Add", ["xd", "xd"], ["a"]), *pair("a", "y", "2")], ["y"], constants
     )
-    assert strip(net).encodings["y"] == Encoding(DType.U8, pytest.approx(0.02), 0)
+    stripped = strip(net)
+    assert stripped.encodings["y"] == Encoding(DType.U8, pytest.approx(0.02), 0)
+    (note,) = stripped.notes
+    assert note.code == "joined-activation-scales" and note.text.startswith("a: its 2 channels")
 
 
 def test_integer_readers_and_integer_outputs_are_refused():

@@ -72,6 +72,7 @@ def report() -> Report:
         peak_mib=512.5,
         artifacts={"compiled.onnx": "ab" * 32},
         source={"sha256": "cd" * 32, "external": []},
+        notes=({"code": "raised-weight-scales", "text": "conv: raised <by> 2"},),
         near_misses=({"rule": "softmax", "node": "Div_9", "reason": "two <axes>"},),
     )
 
@@ -133,6 +134,7 @@ def test_page_is_well_formed_and_complete() -> None:
         "net.onnx", "NPU1 and NPU3", "1.000 ms", "0.5000 ms", "22.3 dB", "no integer form",
         "only 4 samples & one <odd> one", "pool<1>", "taken from the build before",
         "(x - 127) / 128", "fold constants", "1.50e-06", "Div_9", "two <axes>",
+        "conv: raised <by> 2",
     ):  # fmt: skip
         assert words in text
 

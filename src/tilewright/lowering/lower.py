@@ -14,8 +14,8 @@ from tilewright.lowering.host import build_host
 from tilewright.lowering.island import Island
 from tilewright.lowering.partition import CpuNode, Partition, partition
 from tilewright.ops import catalog
-from tilewright.ops.builder import Builder, Note
-from tilewright.ops.pattern import Site
+from tilewright.ops.builder import Builder
+from tilewright.ops.pattern import Note, Site
 from tilewright.quantize.sites import find_sites
 from tilewright.quantize.strip import strip
 
@@ -65,7 +65,7 @@ def lower(model: ir.Model, pixels: dict[str, PixelInput] | None = None) -> Lower
     cpu = [CpuNode(node, reason) for node, reason in found.cpu]
     parts = partition(stripped, found.sites, cpu)
     islands: list[Island] = []
-    notes: list[Note] = []
+    notes = list(stripped.notes)
     for i, (phase, sites) in enumerate(parts.islands.items()):
         builder = Builder(stripped)
         graph = _island(builder, f"npu{i}", sites, parts, phase, pixels or {})

@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from tilewright.errors import QuantizationError
 from tilewright.graph import Border, DType, Encoding, Graph, Node, Operator, TensorType
-from tilewright.ops.pattern import FloatGraph, QuantizedConstant, Site, shape_of
+from tilewright.ops.pattern import FloatGraph, Note, QuantizedConstant, Site, shape_of
 from tilewright.ops.reshape import Reshape
 from tilewright.ops.transpose import Transpose
 
@@ -59,19 +59,6 @@ class WeightCodes:
     dtype: DType
     scale: npt.NDArray[np.float32]
     zero_point: int
-
-
-@dataclass(frozen=True)
-class Note:
-    """What lowering changed of the model or found in it, for the report.
-
-    Args:
-        code: the kind.
-        text: a sentence that names the operator.
-    """
-
-    code: str
-    text: str
 
 
 @dataclass

@@ -105,6 +105,19 @@ class QuantizedConstant:
 
 
 @dataclass(frozen=True)
+class Note:
+    """What lowering changed of a quantized model or found in it, for the report.
+
+    Args:
+        code: the kind.
+        text: a sentence that names the operator or tensor.
+    """
+
+    code: str
+    text: str
+
+
+@dataclass(frozen=True)
 class FloatGraph:
     """A float ONNX graph as the matchers see it.
 
@@ -113,11 +126,13 @@ class FloatGraph:
         encodings: value name -> encoding of an activation; None before quantization.
         constants: value name -> codes of a quantized initializer (whose float value is also in
             the graph).
+        notes: what was changed while quantizers were read.
     """
 
     graph: ir.Graph
     encodings: Mapping[str, Encoding] | None = None
     constants: Mapping[str, QuantizedConstant] = field(default_factory=dict)
+    notes: tuple[Note, ...] = ()
 
     def constant(self, value: ir.Value | None) -> Array | None:
         """The array of an initializer, None for anything that is computed."""

@@ -8,6 +8,8 @@ quantized (NNCF leaves the network's outputs float) gets s16 with the scale `bou
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 
 from tilewright import numerics
@@ -32,7 +34,7 @@ def complete(graph: FloatGraph) -> FloatGraph:
             for site in partition.sites:
                 _open_product(site, graph, known)
         if len(known) == before:
-            return FloatGraph(graph.graph, known, graph.constants)
+            return dataclasses.replace(graph, encodings=known)
 
 
 def _forwards(site: Site, known: dict[str, Encoding]) -> None:

@@ -21,7 +21,7 @@ import onnx_ir as ir
 
 from tilewright.errors import ModelError
 from tilewright.graph import Array, DType, Encoding
-from tilewright.ops.pattern import FloatGraph, QuantizedConstant
+from tilewright.ops.pattern import FloatGraph, Note, QuantizedConstant
 from tilewright.quantize.ranges import ActivationType, with_zero
 
 QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
@@ -60,7 +60,8 @@ def remove_pairs(model: ir.Model) -> FloatGraph:
         elif node.op_type == DEQUANTIZE:
             stripper.dequantizer(node)
     stripper.sweep()
-    return FloatGraph(copy.graph, stripper.encodings, stripper.constants)
+    notes = tuple(stripper.notes.values())
+    return FloatGraph(copy.graph, stripper.encodings, stripper.constants, notes)
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,8 @@ class _Stripper:
     constants: dict[str, QuantizedConstant] = field(default_factory=dict)
     codes: dict[ir.Value, tuple[ir.Value, _Parameters]] = field(default_factory=dict)
     """Output of a QuantizeLinear -> the value before it, and its parameters."""
+    notes: dict[str, Note] = field(default_factory=dict)
+    """By value name."""
 
     def quantizer(self, node: ir.Node) -> None:
         value, output = node.inputs[0], node.outputs[0]
@@ -112,6 +115,15 @@ class _Stripper:
                     code="TW-1132",
                 )
         self.codes[output] = (value, parameters)
+        self._note_spanned(value.name or "", parameters)
+
+    def _note_spanned(self, name: str, parameters: _Parameters) -> None:
+        if np.unique(parameters.scale).size > 1 or np.unique(parameters.zero).size > 1:
+            self.notes[name] = Note(
+                "joined-activation-scales",
+                f"{name}: its {parameters.scale.size} channels have scales of their own in the "
+                "quantized model; activations have one, which spans all channels",
+            )
 
     def dequantizer(self, node: ir.Node) -> None:
         value = node.inputs[0]
