@@ -69,6 +69,13 @@ int64_t tw_reach(const tw_tensor *tensor) {
                   tw_highest(tensor->dtype) - tensor->zero_point);
 }
 
+bool tw_is_product_bounded(const tw_tensor *a, const tw_tensor *b, int64_t terms,
+                           int64_t pre_shift) {
+    const bool wide = a->dtype == TW_S16 || b->dtype == TW_S16;
+    const int64_t bound = terms * tw_reach(a) * tw_reach(b);
+    return bound < INT64_C(1) << (wide ? 47 : 31) && bound >> pre_shift < INT64_C(1) << 38;
+}
+
 tw_status tw_check_operands(tw_prepare *prepare, int32_t inputs) {
     if (prepare->node->input_count != inputs || prepare->node->output_count != 1) {
         return tw_refuse(prepare, "the number of its operands is wrong");

@@ -19,9 +19,9 @@ typedef tw_status tw_prepare_function(tw_prepare *prepare);
 
 tw_prepare_function tw_prepare_add, tw_prepare_add_constant, tw_prepare_average_pool,
     tw_prepare_concat, tw_prepare_constant, tw_prepare_conv, tw_prepare_conv_transpose,
-    tw_prepare_dense, tw_prepare_depth_to_space, tw_prepare_max_pool, tw_prepare_mul,
-    tw_prepare_pad, tw_prepare_parametric_relu, tw_prepare_reduce, tw_prepare_rescale,
-    tw_prepare_reshape, tw_prepare_resize, tw_prepare_slice, tw_prepare_softmax,
+    tw_prepare_dense, tw_prepare_depth_to_space, tw_prepare_mat_mul, tw_prepare_max_pool,
+    tw_prepare_mul, tw_prepare_pad, tw_prepare_parametric_relu, tw_prepare_reduce,
+    tw_prepare_rescale, tw_prepare_reshape, tw_prepare_resize, tw_prepare_slice, tw_prepare_softmax,
     tw_prepare_space_to_depth, tw_prepare_table, tw_prepare_table16, tw_prepare_transpose;
 
 /* The function of an operator; NULL if this runtime has none. */
@@ -55,6 +55,10 @@ bool tw_same_shape(const tw_tensor *a, const tw_tensor *b);
 bool tw_is_rescale(int64_t multiplier, int64_t shift);
 bool tw_is_clamp(const tw_tensor *output, int64_t lo, int64_t hi);
 int64_t tw_reach(const tw_tensor *tensor);
+
+/* Whether a sum of `terms` products of these tensors fits its accumulator and R24 (section 4). */
+bool tw_is_product_bounded(const tw_tensor *a, const tw_tensor *b, int64_t terms,
+                           int64_t pre_shift);
 
 /* Smallest and largest result that the type takes; s16 results stay symmetric. */
 int64_t tw_lowest(int32_t dtype);

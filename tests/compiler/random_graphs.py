@@ -9,6 +9,7 @@ from tilewright.graph import Border, DType, Graph, Node, Operator, TensorType
 from tilewright.ops.add import Add
 from tilewright.ops.concat import Concat
 from tilewright.ops.conv import Conv
+from tilewright.ops.matmul import MatMul
 from tilewright.ops.pool import MaxPool
 from tilewright.ops.product import channel_records
 from tilewright.ops.reduce import Reduce
@@ -70,6 +71,11 @@ class RandomGraph:
         p = numerics.add_parameters(SCALE, SCALE, SCALE, False, "add")
         return self.add(Add(ma=p.ma, mb=p.mb, shift=p.shift, lo=0, hi=255), [x, other])
 
+    def product(self, x: str, other: str) -> str:
+        """Every row of pixels times all pixels of the other's row."""
+        m, s = numerics.multiplier(1 / (60 * np.sqrt(self.tensors[x].shape[3])))
+        return self.add(MatMul(2, (0, 1, 3, 2), 0, m, s, 0, 255), [x, other])
+
     def pool(self, x: str) -> str:
         op = MaxPool(
             kernel=(3, 3), stride=(2, 2), dilation=(1, 1), pads=(1, 1, 1, 1),
@@ -120,6 +126,7 @@ class RandomGraph:
             choices.append(self.pool)
         if alike:
             choices += [lambda x: self.sum(x, alike[self.integer(0, len(alike) - 1)])] * 2
+            choices.append(lambda x: self.product(x, alike[self.integer(0, len(alike) - 1)]))
         choices.append(lambda x: self.concat(x, same_image[self.integer(0, len(same_image) - 1)]))
         return choices[self.integer(0, len(choices) - 1)](x)
 

@@ -47,7 +47,7 @@ def test_a_program_is_the_same_every_time() -> None:
 
 def test_what_cannot_fit_is_refused_with_the_operators_name() -> None:
     with pytest.raises(CompileError, match="node"):
-        compile_graph(random_graph(1), small_target(1 << 10), "NPU1")
+        compile_graph(random_graph(0), small_target(1 << 10), "NPU1")
 
 
 def test_an_unknown_mode_is_refused_with_the_nearest() -> None:

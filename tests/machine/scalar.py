@@ -99,6 +99,18 @@ def matrix(ram: Ram, i) -> None:
         ram.put(address, i.output_type, value)
 
 
+def matrix_product(ram: Ram, i) -> None:
+    *batch, m, k, n = i.shape
+    for *where, r, c in points((*batch, m, n)):
+        acc = 0
+        for t in range(k):
+            a = ram.get(at(i.a, i.a_strides, (*where, r, t)), i.types[0]) - i.zeros[0]
+            b = ram.get(at(i.b, i.b_strides, (*where, t, c)), i.types[1]) - i.zeros[1]
+            acc += a * b
+        v = r24(acc, i.multiplier, i.shift, i.pre_shift) + i.zeros[2]
+        ram.put(at(i.y, i.y_strides, (*where, r, c)), i.types[2], clamp(v, *i.clamp))
+
+
 def add(ram: Ram, i) -> None:
     for p in points(i.shape):
         a = ram.get(at(i.a, i.a_strides, p), i.types[0]) - i.zeros[0]
@@ -234,7 +246,8 @@ def resize(ram: Ram, i) -> None:
 
 
 EXECUTE = {
-    isa.Convolve: matrix, isa.Deconvolve: matrix, isa.Add: add, isa.AddConstant: add_constant,
+    isa.Convolve: matrix, isa.Deconvolve: matrix, isa.MatrixProduct: matrix_product,
+    isa.Add: add, isa.AddConstant: add_constant,
     isa.Multiply: multiply, isa.Lookup8: lookup8, isa.Lookup16: lookup16,
     isa.ParametricRelu: parametric_relu, isa.Rescale: rescale, isa.Fill: fill,
     isa.MaxPool: max_pool, isa.AveragePool: average_pool, isa.Reduce: reduce,

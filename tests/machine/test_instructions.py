@@ -94,6 +94,29 @@ def matrix(rng, image, cls):
     )  # fmt: skip
 
 
+def matrix_product(rng, image, cls):
+    types = tuple(pick(rng, *TYPES) for _ in range(3))
+    *batch, m, k, n = sizes(rng, 5, 5)
+    (a, sa), (y, sy) = (
+        image.box((*batch, m, k), types[0].bytes),
+        image.box((*batch, m, n), types[2].bytes),
+    )
+    b, sb = image.box((*batch, n, k), types[1].bytes)
+    if rng.integers(2):
+        sb = (*sb[:2], sb[3], sb[2])
+    else:
+        b, sb = image.box((*batch, k, n), types[1].bytes)
+    reach = k * np.prod([255 if t.is_8_bit else 32767 for t in types[:2]])
+    pre_shift = max(0, int(reach).bit_length() + 1 - 37)
+    multiplier, shift = scale_of(rng, int(reach) >> pre_shift, 200 if types[2].is_8_bit else 40000)
+    return cls(
+        a=a, b=b, y=y, shape=(*batch, m, k, n), a_strides=(*broadcast(rng, sa[:2]), *sa[2:]),
+        b_strides=(*broadcast(rng, sb[:2]), *sb[2:]), y_strides=sy, types=types,
+        zeros=tuple(zero_of(rng, t) for t in types), pre_shift=pre_shift, multiplier=multiplier,
+        shift=shift, clamp=clamp_of(rng, types[2]),
+    )  # fmt: skip
+
+
 def broadcast(rng, strides):
     return tuple(0 if rng.integers(4) == 0 else s for s in strides)
 
@@ -281,7 +304,8 @@ def resize(rng, image, cls):
 
 
 MAKERS = {
-    isa.Convolve: matrix, isa.Deconvolve: matrix, isa.Add: add, isa.Multiply: add,
+    isa.Convolve: matrix, isa.Deconvolve: matrix,
+    isa.MatrixProduct: matrix_product, isa.Add: add, isa.Multiply: add,
     isa.AddConstant: add_constant, isa.Lookup8: lookup, isa.Lookup16: lookup,
     isa.ParametricRelu: unary, isa.Rescale: unary, isa.Fill: fill, isa.MaxPool: pool,
     isa.AveragePool: pool, isa.Reduce: reduce, isa.Softmax: softmax, isa.Resize: resize,

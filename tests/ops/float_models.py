@@ -16,8 +16,14 @@ from tilewright import graph as graphs
 from tilewright import numerics
 from tilewright.graph import DType, Encoding, Graph
 from tilewright.ops import catalog
+<<<<<<< HEAD
 from tilewright.ops.builder import Builder
 from tilewright.ops.pattern import FloatGraph, Note, QuantizedConstant, Refusal, Site
+=======
+from tilewright.ops.builder import Builder, Note
+from tilewright.ops.pattern import FloatGraph, QuantizedConstant, Refusal, Site
+from tilewright.quantize.sites import match_sites
+>>>>>>> e2993bd (Multiply two run-time tensors)
 
 HEADER = '<ir_version: 10, opset_import: ["" : 21]> g '
 
@@ -63,16 +69,9 @@ class Weights:
 
 def sites_of(graph: ir.Graph, encodings: Mapping[str, Encoding] | None) -> list[Site]:
     """What the catalog makes of every node, in order; a Refusal is an error."""
-    covered: set[int] = set()
-    sites = []
-    for node in graph:
-        if id(node) in covered:
-            continue
-        found = catalog.match(node, FloatGraph(graph, encodings))
-        assert isinstance(found, Site), (node.name, found)
-        covered |= {id(n) for n in found.nodes}
-        sites.append(found)
-    return sites
+    found = match_sites(FloatGraph(graph, encodings))
+    assert not found.cpu, found.cpu
+    return list(found.sites)
 
 
 def refusal(text: str, **constants: Any) -> str:

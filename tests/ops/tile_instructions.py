@@ -40,6 +40,9 @@ def execute(i: Any, memory: Any, grid: Grid) -> None:
         case isa.Softmax():
             _softmax(i, memory, grid)
             return
+        case isa.MatrixProduct():
+            _matrix_product(i, memory, grid)
+            return
     y_at = grid(i.y, i.shape, i.y_strides)
     match i:
         case isa.Add():
@@ -94,6 +97,17 @@ def _softmax(i: Any, memory: Any, grid: Grid) -> None:
         p = np.array([(v * r + 2**28) >> 29 for v in e])
         y[o] = np.clip(rounded(p, i.multiplier, i.shift) + i.output_zero, lo, hi)
     memory.write(grid(i.y, i.shape, i.y_strides), y, i.types[1])
+
+
+def _matrix_product(i: Any, memory: Any, grid: Grid) -> None:
+    *batch, m, k, n = i.shape
+    a = memory.read(grid(i.a, (*batch, m, k), i.a_strides), i.types[0]) - i.zeros[0]
+    b = memory.read(grid(i.b, (*batch, k, n), i.b_strides), i.types[1]) - i.zeros[1]
+    acc = np.einsum("xymk,xykn->xymn", a, b)
+    if i.pre_shift:
+        acc = (acc + (1 << (i.pre_shift - 1))) >> i.pre_shift
+    y = np.clip(rounded(acc, i.multiplier, i.shift) + i.zeros[2], *i.clamp)
+    memory.write(grid(i.y, (*batch, m, n), i.y_strides), y, i.types[2])
 
 
 def _product(i: Any, memory: Any, grid: Grid) -> None:

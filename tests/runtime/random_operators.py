@@ -17,6 +17,7 @@ from tilewright.ops.constant import Constant
 from tilewright.ops.conv import Conv
 from tilewright.ops.deconv import ConvTranspose
 from tilewright.ops.dense import Dense
+from tilewright.ops.matmul import MatMul, product_ratio
 from tilewright.ops.mul import Mul
 from tilewright.ops.pad import Pad
 from tilewright.ops.pool import AveragePool, MaxPool, counted_taps
@@ -189,6 +190,28 @@ def dense(draw: Draw) -> Drawn:
     out = draw.choice((draw.int(1, 9), 24, 64, 150))
     x, y = draw.type((*lead, width)), draw.type((*lead, out))
     return Drawn(Dense(**_product(draw, x, y, (out, width))), (x,), y)
+
+
+def matmul(draw: Draw) -> Drawn:
+    rank = draw.int(2, 5)
+    row_axis, last = draw.int(0, rank - 2), rank - 1
+    rows, columns = (draw.choice((1, draw.int(2, 9), 70)) for _ in range(2))
+    terms = draw.choice((draw.int(1, 9), 32, 67))
+    batch = [draw.int(1, 3) for _ in range(rank)]
+    a_shape = [n if draw.int(0, 3) else 1 for n in batch]
+    b_roles = [n if m == 1 or draw.int(0, 3) else 1 for n, m in zip(batch, a_shape, strict=True)]
+    shape = [max(n, m) for n, m in zip(a_shape, b_roles, strict=True)]
+    a_shape[row_axis], a_shape[last] = rows, terms
+    b_roles[row_axis], b_roles[last] = terms, columns
+    shape[row_axis], shape[last] = rows, columns
+    axes = tuple(int(i) for i in draw.rng.permutation(rank))
+    a, b = draw.type(tuple(a_shape)), draw.type(tuple(b_roles[i] for i in axes))
+    y = draw.type(tuple(shape))
+    _, pre_shift = product_ratio(terms, a, b, "matmul")
+    reach = a.reach * b.reach * np.sqrt(terms) / 2.0**pre_shift
+    m = numerics.multiplier(y.dtype.range.hi / reach * 2.0 ** draw.rng.uniform(-2, 3))
+    op = MatMul(row_axis, axes, pre_shift, draw.choice((m.m, m.m, -m.m)), m.shift, *draw.clamp(y))
+    return Drawn(op, (a, b), y)
 
 
 def _broadcast(draw: Draw) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
@@ -421,6 +444,7 @@ GENERATORS: dict[str, Callable[[Draw], Drawn]] = {
     "Reshape": reshape,
     "Transpose": transpose,
     "Dense": dense,
+    "MatMul": matmul,
     "ConvTranspose": conv_transpose,
     "Add": add,
     "AddConstant": add_constant,

@@ -27,6 +27,7 @@ import test_golden_reference as reference_tests
 PRODUCTS_AND_ROWS = (
     reference_tests.test_convolution,
     reference_tests.test_matrix_product,
+    reference_tests.test_matrix_product_of_run_time_operands,
     reference_tests.test_add_and_sub,
     reference_tests.test_add_of_a_constant,
     reference_tests.test_mul,

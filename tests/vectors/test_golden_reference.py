@@ -13,6 +13,7 @@ from tilewright.ops import functions
 from tilewright.ops.add import Add, AddConstant
 from tilewright.ops.conv import Conv
 from tilewright.ops.dense import Dense
+from tilewright.ops.matmul import MatMul, product_ratio
 from tilewright.ops.mul import Mul
 from tilewright.ops.product import channel_records
 from tilewright.ops.softmax import Softmax
@@ -106,6 +107,17 @@ def test_matrix_product():
             table=None,
         )
         np.testing.assert_array_equal(run(op, [case["a"]], [a], out), case["y"])
+
+
+def test_matrix_product_of_run_time_operands():
+    for case in cases("matmul"):
+        a, b, out = (tensor(case, n) for n in "aby")
+        step, p = product_ratio(a.shape[1], a, b, "vector")
+        assert p == case["pre_shift"]
+        m, shift = numerics.multiplier(step / out.scale)
+        op = MatMul(0, (0, 1), p, m, shift, *out.dtype.range)
+        y = run(op, [case["a"], case["b"]], [a, b], out)
+        np.testing.assert_array_equal(y, case["y"])
 
 
 def test_add_and_sub():

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #define TW_FILE_MAGIC {84, 87, 71, 82, 65, 80, 72, 26}
-#define TW_FILE_SCHEMA UINT32_C(429881150)
+#define TW_FILE_SCHEMA UINT32_C(4228111406)
 enum { TW_FILE_VERSION = 1, TW_MAX_RANK = 8, TW_DTYPES = 5, TW_SECTIONS = 8 };
 
 enum tw_section {
@@ -243,6 +243,7 @@ enum tw_operator_code {
     TW_OP_RESIZE = 26,
     TW_OP_DEPTH_TO_SPACE = 27,
     TW_OP_SPACE_TO_DEPTH = 28,
+    TW_OP_MAT_MUL = 50,
 };
 
 /* 2-D convolution of an NHWC tensor. */
@@ -623,6 +624,26 @@ static const tw_attribute_layout tw_space_to_depth_attributes[] = {
     {offsetof(tw_space_to_depth_fields, block), 0},
 };
 
+/* Product of two tensors of one rank over the last axis of the first. */
+typedef struct tw_mat_mul_fields {
+    int64_t row_axis; /* axis of the rows in the first input and in the output */
+    tw_list b_axes; /* for each axis of the second input, the output axis that it follows; terms: `row_axis` */
+    int64_t pre_shift; /* pre-shift of R24 */
+    int64_t multiplier; /* multiplier of R24 */
+    int64_t shift; /* shift of R24 */
+    int64_t lo; /* lower clamp */
+    int64_t hi; /* upper clamp */
+} tw_mat_mul_fields;
+static const tw_attribute_layout tw_mat_mul_attributes[] = {
+    {offsetof(tw_mat_mul_fields, row_axis), 0},
+    {offsetof(tw_mat_mul_fields, b_axes), -1},
+    {offsetof(tw_mat_mul_fields, pre_shift), 0},
+    {offsetof(tw_mat_mul_fields, multiplier), 0},
+    {offsetof(tw_mat_mul_fields, shift), 0},
+    {offsetof(tw_mat_mul_fields, lo), 0},
+    {offsetof(tw_mat_mul_fields, hi), 0},
+};
+
 static const tw_operator_layout tw_operator_layouts[] = {
     {"Conv", 1, 9, 3, sizeof(tw_conv_fields), tw_conv_attributes, tw_conv_constants},
     {"Reshape", 2, 1, 0, sizeof(tw_reshape_fields), tw_reshape_attributes, NULL},
@@ -647,7 +668,8 @@ static const tw_operator_layout tw_operator_layouts[] = {
     {"Resize", 26, 3, 2, sizeof(tw_resize_fields), tw_resize_attributes, tw_resize_constants},
     {"DepthToSpace", 27, 4, 0, sizeof(tw_depth_to_space_fields), tw_depth_to_space_attributes, NULL},
     {"SpaceToDepth", 28, 3, 0, sizeof(tw_space_to_depth_fields), tw_space_to_depth_attributes, NULL},
+    {"MatMul", 50, 7, 0, sizeof(tw_mat_mul_fields), tw_mat_mul_attributes, NULL},
 };
-enum { TW_OPERATORS = 23 };
+enum { TW_OPERATORS = 24 };
 
 #endif

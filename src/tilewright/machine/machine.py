@@ -36,6 +36,7 @@ ENGINES: dict[type[isa.Instruction], Callable[[Any, Operands, GroupMemory], None
     isa.Store: dma.copy,
     isa.Convolve: matrix.convolve,
     isa.Deconvolve: matrix.deconvolve,
+    isa.MatrixProduct: matrix.matrix_product,
     isa.Add: elementwise.add,
     isa.AddConstant: elementwise.add_constant,
     isa.Multiply: elementwise.multiply,

@@ -15,7 +15,7 @@ from tilewright.graph import DType
 from tilewright.machine.arithmetic import Wide, interpolated, rescaled, stored
 from tilewright.machine.memory import GroupMemory
 from tilewright.machine.operands import Operands
-from tilewright.program.isa import ChannelRecord, Convolve, Deconvolve, MatrixTile
+from tilewright.program.isa import ChannelRecord, Convolve, Deconvolve, MatrixProduct, MatrixTile
 
 Floats = npt.NDArray[Any]
 
@@ -58,6 +58,21 @@ def deconvolve(i: Deconvolve, boxes: Operands, memory: GroupMemory) -> None:
     _paste(acc, spread, -i.pad[0], -i.pad[1])
     output = memory.view(boxes.writes["output"], i.output_type)
     output[...] = _epilogue(i, boxes, memory, acc)
+
+
+def matrix_product(i: MatrixProduct, boxes: Operands, memory: GroupMemory) -> None:
+    """Batched product of two run-time operands; see `isa.MatrixProduct`."""
+    terms = i.shape[3]
+    wide = DType.S16 in i.types[:2] or terms * 255 * 255 >= 2**24
+    dtype: Any = np.float64 if wide else np.float32
+    a: Floats = memory.view(boxes.reads["a"], i.types[0]).astype(dtype, order="C")
+    b: Floats = memory.view(boxes.reads["b"], i.types[1]).astype(dtype, order="C")
+    a -= i.zeros[0]
+    b -= i.zeros[1]
+    total: Wide = np.matmul(a, b).astype(np.int64)
+    scaled = rescaled(total, i.multiplier, i.shift, i.pre_shift)
+    output = memory.view(boxes.writes["y"], i.types[2])
+    output[...] = stored(scaled, i.zeros[2], i.clamp, i.types[2])
 
 
 def _float_type(i: MatrixTile) -> type[np.floating[Any]]:

@@ -94,6 +94,16 @@ def _matrix(i: isa.MatrixTile) -> Boxes:
     return reads, [_box("output", i.output, out, (*i.out_strides, osize), osize)]
 
 
+def _matrix_product(i: isa.MatrixProduct) -> Boxes:
+    sa, sb, sy = (element_size(t) for t in i.types)
+    *batch, m, k, n = i.shape
+    reads = [
+        _box("a", i.a, (*batch, m, k), i.a_strides, sa),
+        _box("b", i.b, (*batch, k, n), i.b_strides, sb),
+    ]
+    return reads, [_box("y", i.y, (*batch, m, n), i.y_strides, sy)]
+
+
 def _binary(i: isa.Add | isa.Multiply) -> Boxes:
     sa, sb, sy = (element_size(t) for t in i.types)
     reads = [
@@ -180,6 +190,7 @@ _RULES: dict[type[isa.Instruction], Callable[[Any], Boxes]] = {
     isa.Store: _dma,
     isa.Convolve: _matrix,
     isa.Deconvolve: _matrix,
+    isa.MatrixProduct: _matrix_product,
     isa.Add: _binary,
     isa.AddConstant: _add_constant,
     isa.Multiply: _binary,

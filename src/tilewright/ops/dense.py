@@ -123,7 +123,7 @@ class DensePattern:
 def match(node: ir.Node, graph: FloatGraph) -> Site | Refusal | None:
     """A Gemm, or a MatMul with a constant operand and the bias behind it, and their activation."""
     found = _gemm(node, graph) if node.op_type == "Gemm" else _matmul(node, graph)
-    if isinstance(found, Refusal):
+    if found is None or isinstance(found, Refusal):
         return found
     x, weights, layout, nodes = found
     made = nodes[-1].outputs[0]
@@ -166,21 +166,16 @@ def _gemm(node: ir.Node, graph: FloatGraph) -> Product | Refusal:
     return x, Weights(matrix, axis, bias), onnx_order(2), (node,)
 
 
-def _matmul(node: ir.Node, graph: FloatGraph) -> Product | Refusal:
+def _matmul(node: ir.Node, graph: FloatGraph) -> Product | None:
     a, b = node.inputs
     assert a is not None and b is not None
     left, right = graph.constant(a), graph.constant(b)
-    if left is None and right is None:
-        return Refusal("both of its operands are computed at run time")
     x, matrix, array = (a, b, right) if right is not None else (b, a, left)
-    assert array is not None
-    if array.ndim != 2:
-        return Refusal(f"its constant operand has {array.ndim} axes; a matrix is supported")
     rank = len(shape_of(x))
+    if array is None or array.ndim != 2 or (right is None and rank < 2):
+        return None
     layout = onnx_order(rank)
     if right is None:
-        if rank < 2:
-            return Refusal("its second operand is a vector")
         layout = (*range(rank - 2), rank - 1, rank - 2)
     axis = 1 if right is not None else 0
     bias = _bias_behind(node.outputs[0], graph, layout[-1])

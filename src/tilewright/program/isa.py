@@ -140,6 +140,30 @@ class Deconvolve(MatrixTile):
 
 
 @dataclass(frozen=True)
+class MatrixProduct(Instruction):
+    """`y[.., m, n] = clamp(R24(sum over k of (a[.., m, k]-za)*(b[.., k, n]-zb)) + zy)`.
+
+    Both operands are read with strides, so that neither is copied to be transposed.
+    """
+
+    OPCODE = 0x12
+    ENGINE = Engine.MTX
+    a: int = u32("sram address of a")
+    b: int = u32("sram address of b")
+    y: int = u32("sram address of y")
+    shape: tuple[int, ...] = u32("two batch extents, then m, k, n", count=5)
+    a_strides: tuple[int, ...] = u32("strides of a along the batch axes, m, k", count=4)
+    b_strides: tuple[int, ...] = u32("strides of b along the batch axes, k, n", count=4)
+    y_strides: tuple[int, ...] = u32("strides of y along the batch axes, m, n", count=4)
+    types: tuple[int, ...] = u8("types of a, b, y", count=3)
+    zeros: tuple[int, ...] = s16("zero points of a, b, y", count=3)
+    pre_shift: int = u8("pre-shift of R24")
+    multiplier: int = s32("multiplier of R24")
+    shift: int = u8("shift of R24")
+    clamp: tuple[int, ...] = s16("lo and hi", count=2)
+
+
+@dataclass(frozen=True)
 class Add(Instruction):
     """`y = clamp(((ma*(a-za) + mb*(b-zb) + 2**(shift-1)) >> shift) + zy)`; mb < 0 subtracts."""
 
@@ -414,7 +438,7 @@ class Resize(Instruction):
 
 
 INSTRUCTIONS: tuple[type[Instruction], ...] = (
-    Load, Store, Convolve, Deconvolve, Add, AddConstant, Multiply, Lookup8, Lookup16,
+    Load, Store, Convolve, Deconvolve, MatrixProduct, Add, AddConstant, Multiply, Lookup8, Lookup16,
     ParametricRelu, Rescale, Fill, MaxPool, AveragePool, Reduce, Softmax, Resize,
 )  # fmt: skip
 

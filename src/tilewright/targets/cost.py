@@ -25,6 +25,7 @@ from tilewright.program.isa import (
     Load,
     Lookup8,
     Lookup16,
+    MatrixProduct,
     MatrixTile,
     MaxPool,
     Multiply,
@@ -69,6 +70,9 @@ def compute_seconds(instruction: Instruction, target: Target) -> float:
         product = matrix_seconds(instruction, target)
         epilogue = epilogue_seconds(instruction, target)
         return max(product, epilogue) if target.vector_overlap else product + epilogue
+    if isinstance(instruction, MatrixProduct):
+        product, epilogue = _run_time_product(instruction, target)
+        return max(product, epilogue) if target.vector_overlap else product + epilogue
     return vector_seconds(instruction, target)
 
 
@@ -96,6 +100,25 @@ def matrix_seconds(instruction: MatrixTile, target: Target) -> float:
         * _round_up(_outputs_per_group(instruction), rates.output_step)
     )  # fmt: skip
     return rounded * wide / (rates.dense if _is_dense(instruction) else rates.convolution)
+
+
+def _run_time_product(instruction: MatrixProduct, target: Target) -> tuple[float, float]:
+    """Time of the array and of what leaves it."""
+    *batch, rows, terms, columns = instruction.shape
+    a, b, y = instruction.types
+    positions = math.prod(batch) * rows
+    seconds = dense_seconds(positions, terms, columns, (a, b), target)
+    return seconds, positions * columns * _size(y) / target.vector.output
+
+
+def dense_seconds(
+    rows: int, terms: int, columns: int, types: Sequence[int], target: Target
+) -> float:
+    """Time of the array for a matrix product of two operands of these types."""
+    rates = target.matrix
+    wide = rates.wide_factor ** sum(t == DType.S16 for t in types)
+    rounded = rows * _round_up(terms, rates.input_step) * _round_up(columns, rates.output_step)
+    return rounded * wide / rates.dense
 
 
 def epilogue_seconds(instruction: MatrixTile, target: Target) -> float:
