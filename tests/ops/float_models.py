@@ -16,14 +16,9 @@ from tilewright import graph as graphs
 from tilewright import numerics
 from tilewright.graph import DType, Encoding, Graph
 from tilewright.ops import catalog
-<<<<<<< HEAD
 from tilewright.ops.builder import Builder
 from tilewright.ops.pattern import FloatGraph, Note, QuantizedConstant, Refusal, Site
-=======
-from tilewright.ops.builder import Builder, Note
-from tilewright.ops.pattern import FloatGraph, QuantizedConstant, Refusal, Site
 from tilewright.quantize.sites import match_sites
->>>>>>> e2993bd (Multiply two run-time tensors)
 
 HEADER = '<ir_version: 10, opset_import: ["" : 21]> g '
 
