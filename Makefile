@@ -13,7 +13,7 @@ C_SOURCES := $(filter %.c %.h,$(NATIVE))
 # Two at most: each worker loads the whole toolchain.
 JOBS ?= 2
 
-.PHONY: demo test check-all lint types imports pytest witness format docs install clean
+.PHONY: demo test check-all lint types imports pytest witness hub format docs install clean
 
 demo: $(STAMP)
 	$(BIN)/tilewright fetch demo
@@ -28,6 +28,7 @@ check-all: test
 	$(MAKE) demo
 	$(BIN)/tilewright fetch benchmarks tests
 	$(BIN)/python benchmarks/bits.py --no-write
+	$(MAKE) hub
 
 lint: $(DEV_STAMP)
 	$(BIN)/ruff format --check src tests benchmarks
@@ -55,6 +56,18 @@ $(WITNESS_STAMP): Makefile | $(BIN)/python
 
 witness: $(DEV_STAMP) $(WITNESS_STAMP)
 	TOSA_PYTHON=$(abspath $(WITNESS))/bin/python $(BIN)/pytest tests/witness
+
+# The extra `hub` brings torch, which nothing else needs.
+HUB := $(VENV)-hub
+HUB_STAMP := $(HUB)/.installed
+
+$(HUB_STAMP): pyproject.toml | $(BIN)/python
+	"$(PYTHON)" -m venv $(HUB)
+	$(HUB)/bin/python -m pip install -q -e '.[hub,dev]'
+	@touch $@
+
+hub: $(HUB_STAMP)
+	$(HUB)/bin/pytest tests/hub
 
 format: $(DEV_STAMP)
 	$(BIN)/ruff check --fix-only -q src tests benchmarks

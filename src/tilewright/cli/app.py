@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
-from tilewright.cli.verbs import assets, evaluate, execute, look, pictures, produce, start
+from tilewright.cli.verbs import assets, evaluate, execute, hub, look, pictures, produce, start
 
 EPILOG = (
     "Start with `tilewright doctor`, then"
@@ -41,8 +42,8 @@ def _everywhere(
     """Options of every verb; `--debug` is read where errors are reported."""
 
 
-_GROUPS = {
-    "Start": (start.info, start.init, start.doctor),
+_GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
+    "Start": (start.info, start.init, start.doctor, hub.hf_export),
     "Build": (produce.build, produce.optimize, produce.quantize, produce.compile_),
     "Use": (
         execute.simulate,
@@ -56,4 +57,4 @@ _GROUPS = {
 
 for panel, verbs in _GROUPS.items():
     for verb in verbs:
-        app.command(verb.__name__.rstrip("_"), rich_help_panel=panel)(verb)
+        app.command(verb.__name__.rstrip("_").replace("_", "-"), rich_help_panel=panel)(verb)
