@@ -347,6 +347,55 @@ def test_the_longest_softmax_fits():
     assert (p == 16).all()
 
 
+# Normalisation (section 12).
+
+
+@given(
+    st.integers(1, 2**62 - 1) | st.integers(0, 61).map(lambda e: 2**e),
+    st.floats(-1, 1),
+    st.sampled_from([16, 24]),
+)
+@example(2**62 - 1, 1.0, 16)
+def test_a_quotient_is_as_exact_as_its_fraction(w, part, bits):
+    d = int(part * math.isqrt(w))
+    (n,) = numerics.normalized(np.array([d]), np.array([w]), bits)
+    exact = Fraction(d << (bits + 100), math.isqrt(w << 200))
+    assert abs(int(n) - exact) <= Fraction(1, 2) + abs(exact) / 2**29
+
+
+def test_nothing_over_nothing_is_nothing():
+    assert numerics.normalized(np.array([[0, 0]]), np.array([[0]]), 16).tolist() == [[0, 0]]
+
+
+@given(st.floats(0, 1e3), st.integers(1, 60000), scales)
+@example(1.0, 60000, 2.0**-40)
+def test_epsilon_is_that_of_codes(epsilon, count, sx):
+    found = numerics.norm_epsilon(epsilon, count, sx)
+    exact = min(Fraction(epsilon) * count**2 / Fraction(sx) ** 2, Fraction(2**60))
+    assert abs(found - exact) <= Fraction(1, 2) + exact / 2**51
+
+
+@given(
+    st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=5),
+    st.floats(-1e6, 1e6),
+    st.floats(-16, 2).map(lambda e: numerics.f32(2.0**e)),
+    st.sampled_from([16, 24]),
+)
+def test_an_affine_end_is_the_nearest_of_its_shift(gamma, beta, sy, bits):
+    gain, offset, shift = numerics.norm_affine(gamma, [beta] * len(gamma), sy, bits, "op")
+    assert 1 <= shift <= 44 and np.abs(offset).max() < 2**52 and np.abs(gain).max() <= 2**24
+    for real, code in zip(gamma, gain, strict=True):
+        exact = Fraction(real) * 2**shift / (Fraction(sy) * 2**bits)
+        assert abs(int(code) - exact) <= Fraction(1, 2) + abs(exact) / 2**50
+    exact = Fraction(beta) * 2**shift / Fraction(sy)
+    assert abs(int(offset[0]) - exact) <= Fraction(1, 2) + abs(exact) / 2**50
+
+
+def test_an_offset_that_no_shift_takes():
+    with pytest.raises(QuantizationError, match="op: its output scale is too small"):
+        numerics.norm_affine([1.0], [1e12], 1e-5, 16, "op")
+
+
 # Resize (section 10).
 
 

@@ -41,6 +41,24 @@ typedef struct tw_tail {
     int32_t dtype;
 } tw_tail;
 
+/* How a group is normalised: n = ((factor*x - total) * share + 2**(fraction-1)) >> fraction. */
+typedef struct tw_quotient {
+    int64_t factor;
+    int64_t total;
+    int64_t share;
+    int32_t fraction;
+} tw_quotient;
+
+/* y = clamp(((n*gain + offset) >> shift) + zero) */
+typedef struct tw_affine {
+    const int32_t *gain;
+    const int64_t *offset; /* half of 2**shift included */
+    int32_t shift;
+    int32_t zero;
+    int32_t lo;
+    int32_t hi;
+} tw_affine;
+
 typedef struct tw_rows tw_rows;
 
 struct tw_rows {
@@ -73,6 +91,16 @@ struct tw_rows {
     /* acc[c] += x * w[c] */
     void (*scale_add32)(int32_t *acc, int16_t x, const int16_t *w, int64_t n);
     void (*scale_add64)(int64_t *acc, int16_t x, const int16_t *w, int64_t n);
+    /* sums[0] += x[i], sums[1] += x[i]**2 */
+    void (*moments)(int64_t sums[2], const int16_t *x, int64_t n);
+    /* the same for each i */
+    void (*lane_moments)(int64_t *sums, int64_t *squares, const int16_t *x, int64_t n);
+    /* elements of one group; every step but a product and a sum fits 32 bits */
+    void (*normalize)(int32_t *y, const int16_t *x, const tw_quotient *group,
+                      const tw_affine *affine, int64_t n);
+    /* the same, of the group `groups[i]` each */
+    void (*normalize_lanes)(int32_t *y, const int16_t *x, const tw_quotient *groups,
+                            const tw_affine *affine, int64_t n);
 };
 
 extern const tw_rows tw_rows_portable;

@@ -194,6 +194,60 @@ static void scale_add64(int64_t *restrict acc, int16_t x, const int16_t *restric
     }
 }
 
+static void moments(int64_t sums[2], const int16_t *restrict x, int64_t n) {
+    int64_t sum = 0, squares = 0;
+    for (int64_t i = 0; i < n; ++i) {
+        sum += x[i];
+        squares += x[i] * x[i];
+    }
+    sums[0] += sum;
+    sums[1] += squares;
+}
+
+static void lane_moments(int64_t *restrict sums, int64_t *restrict squares,
+                         const int16_t *restrict x, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) {
+        sums[i] += x[i];
+        squares[i] += x[i] * x[i];
+    }
+}
+
+/* x >> shift of |x| < 2**62 whose result fits 32 bits, by an unsigned shift: vectors of 64 bits
+ * have no other before AVX-512. */
+static inline int32_t shifted(int64_t x, int32_t shift) {
+    const uint64_t lift = UINT64_C(1) << 62;
+    return (int32_t)((uint32_t)(((uint64_t)x + lift) >> shift) - (uint32_t)(lift >> shift));
+}
+
+static inline int32_t normalized(int16_t x, int32_t factor, int32_t total, int32_t share,
+                                 int32_t fraction, const tw_affine *affine, int64_t i) {
+    const int64_t half = INT64_C(1) << (fraction - 1);
+    const int32_t n = shifted((int64_t)(factor * x - total) * share + half, fraction);
+    const int64_t v = (int64_t)n * affine->gain[i] + affine->offset[i];
+    const int32_t y = shifted(v, affine->shift) + affine->zero;
+    return y < affine->lo ? affine->lo : y > affine->hi ? affine->hi : y;
+}
+
+static void normalize(int32_t *restrict y, const int16_t *restrict x, const tw_quotient *group,
+                      const tw_affine *affine, int64_t n) {
+    const int32_t factor = (int32_t)group->factor, total = (int32_t)group->total;
+    const int32_t share = (int32_t)group->share, fraction = group->fraction;
+    const tw_affine a = *affine;
+    for (int64_t i = 0; i < n; ++i) {
+        y[i] = normalized(x[i], factor, total, share, fraction, &a, i);
+    }
+}
+
+static void normalize_lanes(int32_t *restrict y, const int16_t *restrict x,
+                            const tw_quotient *restrict groups, const tw_affine *affine,
+                            int64_t n) {
+    const tw_affine a = *affine;
+    for (int64_t i = 0; i < n; ++i) {
+        y[i] = normalized(x[i], (int32_t)groups[i].factor, (int32_t)groups[i].total,
+                          (int32_t)groups[i].share, groups[i].fraction, &a, i);
+    }
+}
+
 const tw_rows TW_ROWS_NAME = {
     .widen = widen,
     .widen16 = widen16,
@@ -212,4 +266,8 @@ const tw_rows TW_ROWS_NAME = {
     .multiply_add64 = multiply_add64,
     .scale_add32 = scale_add32,
     .scale_add64 = scale_add64,
+    .moments = moments,
+    .lane_moments = lane_moments,
+    .normalize = normalize,
+    .normalize_lanes = normalize_lanes,
 };

@@ -32,6 +32,10 @@ static const tw_operator_entry entries[] = {
     {TW_OP_RESIZE, tw_prepare_resize},
     {TW_OP_DEPTH_TO_SPACE, tw_prepare_depth_to_space},
     {TW_OP_SPACE_TO_DEPTH, tw_prepare_space_to_depth},
+    {TW_OP_LAYER_NORM, tw_prepare_layer_norm},
+    {TW_OP_RMS_NORM, tw_prepare_rms_norm},
+    {TW_OP_GROUP_NORM, tw_prepare_group_norm},
+    {TW_OP_L2_NORM, tw_prepare_l2_norm},
 };
 
 tw_prepare_function *tw_find_prepare(uint32_t code) {

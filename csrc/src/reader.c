@@ -244,6 +244,8 @@ static size_t kind_bytes(int32_t kind) {
         return sizeof(tw_count_record);
     case TW_KIND_TAP:
         return sizeof(tw_tap_record);
+    case TW_KIND_AFFINE:
+        return sizeof(tw_affine_record);
     default:
         return kind < TW_DTYPES ? tw_dtype_bytes(kind) : 0;
     }

@@ -323,6 +323,70 @@ def softmax_probabilities(q: npt.ArrayLike, exponent: Multiplier) -> IntArray:
     return np.asarray((e * r + 2**28) >> 29, np.int64)
 
 
+# Normalisation (section 12).
+
+NORM_LIMIT = 2**62
+"""W, the scaled sum of squares, stays below this."""
+NORM_EPSILON_LIMIT = 2**60
+
+
+def norm_epsilon(epsilon: float, unit: int, sx: float) -> int:
+    """eps' of section 12; `unit` is C, or 1 for L2."""
+    return rne(min(epsilon * float(unit) ** 2 / sx**2, float(NORM_EPSILON_LIMIT)))
+
+
+class Affine(NamedTuple):
+    """`(n*gain + offset + 2**(shift-1)) >> shift` in output steps; gain and offset int64 [C]."""
+
+    gain: IntArray
+    offset: IntArray
+    shift: int
+
+
+def norm_affine(
+    gamma: npt.ArrayLike, beta: npt.ArrayLike, sy: float, bits: int, where: str
+) -> Affine:
+    """G, B and s of section 12 for normalised values with `bits` fractional bits.
+
+    Args:
+        gamma, beta: [C] real.
+
+    Raises:
+        QuantizationError: no shift is large enough; `where` names the operator.
+    """
+    gains = np.asarray(gamma, np.float64) / (sy * 2.0**bits)
+    offsets = np.asarray(beta, np.float64) / sy
+    _, exponent = math.frexp(float(np.abs(gains).max()))
+    shift = min(24 - exponent, 44) if gains.any() else 20
+    top = float(np.abs(offsets).max())
+    while shift >= 1 and np.rint(top * 2.0**shift) >= 2.0**52:
+        shift -= 1
+    _require_shift(shift, where)
+    return Affine(rounded(gains * 2.0**shift), rounded(offsets * 2.0**shift), shift)
+
+
+def normalized(d: npt.ArrayLike, w: npt.ArrayLike, bits: int) -> IntArray:
+    """n of section 12: d over the square root of W, with `bits` fractional bits, halves up.
+
+    Args:
+        d: int64 [..., C].
+        w: int64 [..., 1], below 2**62.
+    """
+    w = np.asarray(w, np.int64)
+    roots = [_inverse_root(int(v)) for v in w.ravel()]
+    r = np.array([r for r, _ in roots], np.int64).reshape(w.shape)
+    h = 61 - bits - np.array([half for _, half in roots], np.int64).reshape(w.shape)
+    return np.asarray((np.asarray(d, np.int64) * r + (np.int64(1) << (h - 1))) >> h, np.int64)
+
+
+def _inverse_root(w: int) -> tuple[int, int]:
+    """r and k/2 of section 12; r = 0 makes every n zero."""
+    if w == 0:
+        return 0, 0
+    half = (62 - w.bit_length()) // 2
+    return 2**61 // math.isqrt(w << 2 * half), half
+
+
 # Resize (section 10).
 
 

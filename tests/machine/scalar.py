@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from fractions import Fraction
 
 from tilewright.graph import DType
@@ -233,6 +234,32 @@ def softmax(ram: Ram, i) -> None:
             )
 
 
+def normalize(ram: Ram, i) -> None:
+    for o in points(i.shape[:2]):
+        group = list(points(i.shape[2:]))
+        codes = [ram.get(at(i.x, i.x_strides, (*o, *p)), i.types[0]) - i.zeros[0] for p in group]
+        count, squares, bits = len(codes), sum(q * q for q in codes), 16
+        if isinstance(i, isa.Normalize):
+            d, w = [count * q - sum(codes) for q in codes], count * squares - sum(codes) ** 2
+        elif isinstance(i, isa.NormalizeRms):
+            d, w = [count * q for q in codes], count * squares
+        else:
+            d, w, bits = codes, squares, 24
+        w += i.epsilon
+        k = 0
+        while w and w << k < 2**60:
+            k += 2
+        share = 2**61 // math.isqrt(w << k) if w else 0
+        h = 61 - bits - k // 2
+        for p, v in zip(group, d, strict=True):
+            n = (v * share + (1 << (h - 1))) >> h
+            record = at(i.gains, i.gain_strides, (*o, *p))
+            gain = ram.get(record, DType.S32)
+            offset = ram.get(record + 4, DType.S64)
+            y = ((n * gain + offset + (1 << (i.shift - 1))) >> i.shift) + i.zeros[1]
+            ram.put(at(i.y, i.y_strides, (*o, *p)), i.types[1], clamp(y, *i.clamp))
+
+
 def resize(ram: Ram, i) -> None:
     for r, c, channel in points((i.out_rows, i.out_columns, i.channels)):
         acc = 0
@@ -251,7 +278,8 @@ EXECUTE = {
     isa.Multiply: multiply, isa.Lookup8: lookup8, isa.Lookup16: lookup16,
     isa.ParametricRelu: parametric_relu, isa.Rescale: rescale, isa.Fill: fill,
     isa.MaxPool: max_pool, isa.AveragePool: average_pool, isa.Reduce: reduce,
-    isa.Softmax: softmax, isa.Resize: resize,
+    isa.Softmax: softmax, isa.Resize: resize, isa.Normalize: normalize,
+    isa.NormalizeRms: normalize, isa.NormalizeL2: normalize,
 }  # fmt: skip
 
 

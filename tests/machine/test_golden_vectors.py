@@ -197,6 +197,33 @@ def test_softmax(case):
     np.testing.assert_array_equal(read(run_one(softmax, bytes(ram.bytes)), softmax.y, y), y)
 
 
+NORMS = {"LayerNorm": isa.Normalize, "RMSNorm": isa.NormalizeRms, "L2": isa.NormalizeL2}
+
+
+@pytest.mark.parametrize("case", list(golden.cases("norm")))
+def test_norm(case):
+    ram = image()
+    x, y = case["x"], case["y"]
+    rows, n = x.shape
+    cls = NORMS[case["kind"]]
+    unit = 1 if cls is isa.NormalizeL2 else n
+    gains = b"".join(
+        isa.AffineRecord(int(g), int(b) & 0xFFFFFFFF, int(b) >> 32).pack()
+        for g, b in zip(case["gamma_int"], case["beta_int"], strict=True)
+    )
+    size = isa.AffineRecord.packed_size()
+    types = golden.dtype(case, "x"), golden.dtype(case, "y")
+    norm = cls(
+        x=placed(ram, x), y=ram.room(y.nbytes), gains=ram.place(gains), shape=(1, rows, 1, 1, n),
+        x_strides=(0, n * x.itemsize, 0, 0, x.itemsize), gain_strides=(0, 0, 0, 0, size),
+        y_strides=(0, n * y.itemsize, 0, 0, y.itemsize), types=types,
+        zeros=(case["x_zero_point"], case["y_zero_point"]),
+        epsilon=numerics.norm_epsilon(case["epsilon"], unit, case["x_scale"]),
+        shift=case["shift"], clamp=types[1].range,
+    )  # fmt: skip
+    np.testing.assert_array_equal(read(run_one(norm, bytes(ram.bytes)), norm.y, y), y)
+
+
 @pytest.mark.parametrize("case", list(golden.cases("average")))
 def test_average(case):
     """As a reduction of rows, and as a pool whose one window is the row."""

@@ -288,6 +288,29 @@ def softmax(rng, image, cls):
     )  # fmt: skip
 
 
+def normalize(rng, image, cls):
+    types = pick(rng, *TYPES), pick(rng, *TYPES)
+    shape = (*sizes(rng, 4, 3), int(rng.integers(1, 12)))
+    (x, sx), (y, sy) = (image.box(shape, t.bytes) for t in types)
+    record = isa.AffineRecord.packed_size()
+    used = [bool(rng.integers(2)) for _ in shape]
+    extents = tuple(n if u else 1 for n, u in zip(shape, used, strict=True))
+    strides, data, step = [], b"", record
+    for n, u in zip(reversed(extents), reversed(used), strict=True):
+        strides.insert(0, step if u else 0)
+        step *= n
+    for _ in range(step // record):
+        offset = int(rng.integers(-(2**40), 2**40))
+        gain = int(rng.integers(-(2**24), 2**24))
+        data += isa.AffineRecord(gain, offset & 0xFFFFFFFF, offset >> 32).pack()
+    return cls(
+        x=x, y=y, gains=image.place(data), shape=shape, x_strides=sx, y_strides=sy,
+        gain_strides=tuple(strides), types=types, zeros=tuple(zero_of(rng, t) for t in types),
+        epsilon=int(pick(rng, 0, 1, 12345, 2**60)),
+        shift=int(rng.integers(30, 41)) - 4 * types[1].bytes, clamp=clamp_of(rng, types[1]),
+    )  # fmt: skip
+
+
 def resize(rng, image, cls):
     itype, otype = pick(rng, *TYPES), pick(rng, *TYPES)
     fields = image_fields(rng, image, itype, otype)
@@ -309,6 +332,7 @@ MAKERS = {
     isa.AddConstant: add_constant, isa.Lookup8: lookup, isa.Lookup16: lookup,
     isa.ParametricRelu: unary, isa.Rescale: unary, isa.Fill: fill, isa.MaxPool: pool,
     isa.AveragePool: pool, isa.Reduce: reduce, isa.Softmax: softmax, isa.Resize: resize,
+    isa.Normalize: normalize, isa.NormalizeRms: normalize, isa.NormalizeL2: normalize,
 }  # fmt: skip
 
 

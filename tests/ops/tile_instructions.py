@@ -6,6 +6,7 @@ One element at a time where that is the clearest; nothing of the operators' `ref
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -42,6 +43,9 @@ def execute(i: Any, memory: Any, grid: Grid) -> None:
             return
         case isa.MatrixProduct():
             _matrix_product(i, memory, grid)
+            return
+        case isa.NormalizeTile():
+            _normalize(i, memory, grid)
             return
     y_at = grid(i.y, i.shape, i.y_strides)
     match i:
@@ -108,6 +112,26 @@ def _matrix_product(i: Any, memory: Any, grid: Grid) -> None:
         acc = (acc + (1 << (i.pre_shift - 1))) >> i.pre_shift
     y = np.clip(rounded(acc, i.multiplier, i.shift) + i.zeros[2], *i.clamp)
     memory.write(grid(i.y, (*batch, m, n), i.y_strides), y, i.types[2])
+
+
+def _normalize(i: Any, memory: Any, grid: Grid) -> None:
+    x = memory.read(grid(i.x, i.shape, i.x_strides), i.types[0]) - i.zeros[0]
+    record = grid(i.gains, i.shape, i.gain_strides)
+    gain, offset = memory.read(record, DType.S32), memory.read(record + 4, DType.S64)
+    y = np.empty(i.shape, np.int64)
+    bits = 24 if isinstance(i, isa.NormalizeL2) else 16
+    for o in itertools.product(range(i.shape[0]), range(i.shape[1])):
+        group = [int(v) for v in x[o].ravel()]
+        unit = 1 if isinstance(i, isa.NormalizeL2) else len(group)
+        total = sum(group) if isinstance(i, isa.Normalize) else 0
+        w = unit * sum(v * v for v in group) - total**2 + i.epsilon
+        k = next(k for k in range(0, 64, 2) if w << k >= 2**60 or w == 0)
+        r = 2**61 // math.isqrt(w << k) if w else 0
+        h = 61 - bits - k // 2
+        n = np.array([((unit * v - total) * r + (1 << (h - 1))) >> h for v in group])
+        n = n.reshape(i.shape[2:])
+        y[o] = ((n * gain[o] + offset[o] + (1 << (i.shift - 1))) >> i.shift) + i.zeros[1]
+    memory.write(grid(i.y, i.shape, i.y_strides), np.clip(y, *i.clamp), i.types[1])
 
 
 def _product(i: Any, memory: Any, grid: Grid) -> None:

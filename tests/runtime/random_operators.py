@@ -17,8 +17,12 @@ from tilewright.ops.constant import Constant
 from tilewright.ops.conv import Conv
 from tilewright.ops.deconv import ConvTranspose
 from tilewright.ops.dense import Dense
+from tilewright.ops.group_norm import GroupNorm
+from tilewright.ops.l2_norm import L2Norm
+from tilewright.ops.layer_norm import LayerNorm
 from tilewright.ops.matmul import MatMul, product_ratio
 from tilewright.ops.mul import Mul
+from tilewright.ops.normalization import affine_records
 from tilewright.ops.pad import Pad
 from tilewright.ops.pool import AveragePool, MaxPool, counted_taps
 from tilewright.ops.prelu import ParametricRelu
@@ -26,6 +30,7 @@ from tilewright.ops.product import channel_records
 from tilewright.ops.reduce import Reduce
 from tilewright.ops.reshape import Reshape
 from tilewright.ops.resize import Resize
+from tilewright.ops.rms_norm import RmsNorm
 from tilewright.ops.slicing import Slice
 from tilewright.ops.softmax import Softmax
 from tilewright.ops.space import DepthToSpace, SpaceToDepth
@@ -293,6 +298,52 @@ def softmax(draw: Draw) -> Drawn:
     return Drawn(Softmax(*exponent, *draw.multiplier(-17, -7)), (x,), y)
 
 
+def _affine_end(draw: Draw, y: TensorType, count: int, group: int, bits: int) -> dict[str, Any]:
+    """Fields of a normalisation; some of its outputs saturate, some gains and offsets are odd."""
+    real = draw.rng.lognormal(0, 1, count) * draw.choice((1.0, 1e-3, 1e3))
+    top = float(real.max()) * np.sqrt(group)
+    scale = top / y.dtype.range.hi * 2.0 ** draw.rng.uniform(-4, 1)
+    beta = draw.rng.normal(0, top, count) * draw.choice((0.0, 1.0, 1e5))
+    end = numerics.norm_affine(real * draw.choice((-1, 1, 0)), beta, scale, bits, "norm")
+    return {
+        "epsilon": draw.choice((0, 1, draw.int(0, 10**6), 2**60)),
+        "shift": end.shift,
+        "clamp": draw.clamp(y),
+        "gains": affine_records(end.gain, end.offset),
+    }
+
+
+def _rows(draw: Draw) -> tuple[TensorType, TensorType, int, int]:
+    """Input, output, first axis and number of elements of groups that are whole last axes."""
+    shape = (*draw.shape(draw.int(0, 3)), draw.choice((1, 2, 10, 300, 6000)))
+    axis = draw.int(max(0, len(shape) - 2), len(shape) - 1)
+    x = draw.type(shape)
+    return x, draw.type(shape), axis, int(np.prod(shape[axis:]))
+
+
+def layer_norm(draw: Draw) -> Drawn:
+    x, y, axis, count = _rows(draw)
+    return Drawn(LayerNorm(axis=axis, **_affine_end(draw, y, count, count, 16)), (x,), y)
+
+
+def rms_norm(draw: Draw) -> Drawn:
+    x, y, axis, count = _rows(draw)
+    return Drawn(RmsNorm(axis=axis, **_affine_end(draw, y, count, count, 16)), (x,), y)
+
+
+def l2_norm(draw: Draw) -> Drawn:
+    x, y, axis, _ = _rows(draw)
+    return Drawn(L2Norm(axis=axis, **_affine_end(draw, y, 1, 1, 24)), (x,), y)
+
+
+def group_norm(draw: Draw) -> Drawn:
+    groups = draw.choice((1, 2, 7, 40))
+    shape = (*draw.shape(draw.int(1, 3)), groups * draw.choice((1, 2, 5, 300)))
+    group = int(np.prod(shape[1:])) // groups
+    x, y = draw.type(shape), draw.type(shape)
+    return Drawn(GroupNorm(groups=groups, **_affine_end(draw, y, shape[-1], group, 16)), (x,), y)
+
+
 def constant(draw: Draw) -> Drawn:
     y = draw.type(draw.shape(draw.int(1, 4)))
     data = draw.rng.integers(*y.dtype.range, y.shape).astype(y.dtype.numpy)
@@ -454,6 +505,10 @@ GENERATORS: dict[str, Callable[[Draw], Drawn]] = {
     "ParametricRelu": parametric_relu,
     "Rescale": rescale,
     "Softmax": softmax,
+    "LayerNorm": layer_norm,
+    "RmsNorm": rms_norm,
+    "GroupNorm": group_norm,
+    "L2Norm": l2_norm,
     "Constant": constant,
     "MaxPool": max_pool,
     "AveragePool": average_pool,

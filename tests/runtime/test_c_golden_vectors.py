@@ -33,6 +33,7 @@ PRODUCTS_AND_ROWS = (
     reference_tests.test_mul,
     reference_tests.test_tables,
     reference_tests.test_softmax,
+    reference_tests.test_norms,
 )
 
 

@@ -9,13 +9,16 @@ from golden import cases, dtype, tensor
 
 from tilewright import numerics
 from tilewright.graph import DType
-from tilewright.ops import functions
+from tilewright.ops import functions, normalization
 from tilewright.ops.add import Add, AddConstant
 from tilewright.ops.conv import Conv
 from tilewright.ops.dense import Dense
+from tilewright.ops.l2_norm import L2Norm
+from tilewright.ops.layer_norm import LayerNorm
 from tilewright.ops.matmul import MatMul, product_ratio
 from tilewright.ops.mul import Mul
 from tilewright.ops.product import channel_records
+from tilewright.ops.rms_norm import RmsNorm
 from tilewright.ops.softmax import Softmax
 from tilewright.ops.table import Table, Table16
 
@@ -185,4 +188,26 @@ def test_softmax():
         x, out = tensor(case, "x"), tensor(case, "y")
         exponent = numerics.softmax_multiplier(x.scale)
         op = Softmax(*exponent, *numerics.multiplier(2.0**-24 / out.scale))
+        np.testing.assert_array_equal(run(op, [case["x"]], [x], out), case["y"])
+
+
+NORMS = {"LayerNorm": LayerNorm, "RMSNorm": RmsNorm, "L2": L2Norm}
+
+
+def test_norms():
+    for case in cases("norm"):
+        operator, x, out = NORMS[case["kind"]], tensor(case, "x"), tensor(case, "y")
+        affine = numerics.norm_affine(
+            case["gamma"], case["beta"], out.scale, operator.BITS, "vector"
+        )
+        np.testing.assert_array_equal(affine.gain, case["gamma_int"])
+        np.testing.assert_array_equal(affine.offset, case["beta_int"])
+        assert affine.shift == case["shift"]
+        op = operator(
+            epsilon=numerics.norm_epsilon(case["epsilon"], operator.unit(x.shape[1]), x.scale),
+            shift=affine.shift,
+            clamp=out.dtype.range,
+            gains=normalization.affine_records(affine.gain, affine.offset),
+            axis=1,
+        )
         np.testing.assert_array_equal(run(op, [case["x"]], [x], out), case["y"])

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #define TW_FILE_MAGIC {84, 87, 71, 82, 65, 80, 72, 26}
-#define TW_FILE_SCHEMA UINT32_C(4228111406)
+#define TW_FILE_SCHEMA UINT32_C(1808944510)
 enum { TW_FILE_VERSION = 1, TW_MAX_RANK = 8, TW_DTYPES = 5, TW_SECTIONS = 8 };
 
 enum tw_section {
@@ -35,6 +35,7 @@ enum tw_constant_kind {
     TW_KIND_CHANNEL = 16,
     TW_KIND_COUNT = 17,
     TW_KIND_TAP = 18,
+    TW_KIND_AFFINE = 19,
 };
 
 /* First bytes of the file; SectionRecords follow it. */
@@ -154,6 +155,14 @@ typedef struct tw_tap_record {
 } tw_tap_record;
 _Static_assert(sizeof(tw_tap_record) == 8, "tw_tap_record has gaps");
 
+/* Gain and offset of a normalised element; the offset has 53 bits. */
+typedef struct tw_affine_record {
+    int32_t gain; /* gain */
+    uint32_t offset_low; /* bits 0..31 of the offset */
+    int32_t offset_high; /* bits 32..63 of the offset */
+} tw_affine_record;
+_Static_assert(sizeof(tw_affine_record) == 12, "tw_affine_record has gaps");
+
 #define TW_EXP2_TABLE {8388608, 8365926, 8343305, 8320745, 8298246, 8275808, 8253431, 8231114, 8208857, 8186661, \
     8164525, 8142448, 8120432, 8098475, 8076577, 8054738, 8032959, 8011238, 7989576, 7967973, \
     7946428, 7924941, 7903512, 7882142, 7860829, 7839574, 7818376, 7797235, 7776152, 7755126, \
@@ -243,6 +252,10 @@ enum tw_operator_code {
     TW_OP_RESIZE = 26,
     TW_OP_DEPTH_TO_SPACE = 27,
     TW_OP_SPACE_TO_DEPTH = 28,
+    TW_OP_LAYER_NORM = 40,
+    TW_OP_RMS_NORM = 41,
+    TW_OP_GROUP_NORM = 42,
+    TW_OP_L2_NORM = 43,
     TW_OP_MAT_MUL = 50,
 };
 
@@ -624,6 +637,78 @@ static const tw_attribute_layout tw_space_to_depth_attributes[] = {
     {offsetof(tw_space_to_depth_fields, block), 0},
 };
 
+/* Deviations from the group's mean over their root mean square. */
+typedef struct tw_layer_norm_fields {
+    int64_t epsilon; /* added to W */
+    int64_t shift; /* shift of the affine end */
+    int64_t clamp[2]; /* lo and hi */
+    int64_t axis; /* first stored axis of the group */
+    tw_constant gains; /* gain and offset of the affine end [elements] */
+} tw_layer_norm_fields;
+static const tw_attribute_layout tw_layer_norm_attributes[] = {
+    {offsetof(tw_layer_norm_fields, epsilon), 0},
+    {offsetof(tw_layer_norm_fields, shift), 0},
+    {offsetof(tw_layer_norm_fields, clamp), 2},
+    {offsetof(tw_layer_norm_fields, axis), 0},
+};
+static const tw_constant_layout tw_layer_norm_constants[] = {
+    {offsetof(tw_layer_norm_fields, gains), 1, 0},
+};
+
+/* Values over the group's root mean square. */
+typedef struct tw_rms_norm_fields {
+    int64_t epsilon; /* added to W */
+    int64_t shift; /* shift of the affine end */
+    int64_t clamp[2]; /* lo and hi */
+    int64_t axis; /* first stored axis of the group */
+    tw_constant gains; /* gain and offset of the affine end [elements] */
+} tw_rms_norm_fields;
+static const tw_attribute_layout tw_rms_norm_attributes[] = {
+    {offsetof(tw_rms_norm_fields, epsilon), 0},
+    {offsetof(tw_rms_norm_fields, shift), 0},
+    {offsetof(tw_rms_norm_fields, clamp), 2},
+    {offsetof(tw_rms_norm_fields, axis), 0},
+};
+static const tw_constant_layout tw_rms_norm_constants[] = {
+    {offsetof(tw_rms_norm_fields, gains), 1, 0},
+};
+
+/* LayerNorm of each image's groups of channels, which are the last stored axis. */
+typedef struct tw_group_norm_fields {
+    int64_t epsilon; /* added to W */
+    int64_t shift; /* shift of the affine end */
+    int64_t clamp[2]; /* lo and hi */
+    int64_t groups; /* number of channel groups */
+    tw_constant gains; /* gain and offset of the affine end [elements] */
+} tw_group_norm_fields;
+static const tw_attribute_layout tw_group_norm_attributes[] = {
+    {offsetof(tw_group_norm_fields, epsilon), 0},
+    {offsetof(tw_group_norm_fields, shift), 0},
+    {offsetof(tw_group_norm_fields, clamp), 2},
+    {offsetof(tw_group_norm_fields, groups), 0},
+};
+static const tw_constant_layout tw_group_norm_constants[] = {
+    {offsetof(tw_group_norm_fields, gains), 1, 0},
+};
+
+/* Values over the root of the sum of their squares. */
+typedef struct tw_l2_norm_fields {
+    int64_t epsilon; /* added to W */
+    int64_t shift; /* shift of the affine end */
+    int64_t clamp[2]; /* lo and hi */
+    int64_t axis; /* first stored axis of the group */
+    tw_constant gains; /* gain and offset of the affine end [elements] */
+} tw_l2_norm_fields;
+static const tw_attribute_layout tw_l2_norm_attributes[] = {
+    {offsetof(tw_l2_norm_fields, epsilon), 0},
+    {offsetof(tw_l2_norm_fields, shift), 0},
+    {offsetof(tw_l2_norm_fields, clamp), 2},
+    {offsetof(tw_l2_norm_fields, axis), 0},
+};
+static const tw_constant_layout tw_l2_norm_constants[] = {
+    {offsetof(tw_l2_norm_fields, gains), 1, 0},
+};
+
 /* Product of two tensors of one rank over the last axis of the first. */
 typedef struct tw_mat_mul_fields {
     int64_t row_axis; /* axis of the rows in the first input and in the output */
@@ -668,8 +753,12 @@ static const tw_operator_layout tw_operator_layouts[] = {
     {"Resize", 26, 3, 2, sizeof(tw_resize_fields), tw_resize_attributes, tw_resize_constants},
     {"DepthToSpace", 27, 4, 0, sizeof(tw_depth_to_space_fields), tw_depth_to_space_attributes, NULL},
     {"SpaceToDepth", 28, 3, 0, sizeof(tw_space_to_depth_fields), tw_space_to_depth_attributes, NULL},
+    {"LayerNorm", 40, 4, 1, sizeof(tw_layer_norm_fields), tw_layer_norm_attributes, tw_layer_norm_constants},
+    {"RmsNorm", 41, 4, 1, sizeof(tw_rms_norm_fields), tw_rms_norm_attributes, tw_rms_norm_constants},
+    {"GroupNorm", 42, 4, 1, sizeof(tw_group_norm_fields), tw_group_norm_attributes, tw_group_norm_constants},
+    {"L2Norm", 43, 4, 1, sizeof(tw_l2_norm_fields), tw_l2_norm_attributes, tw_l2_norm_constants},
     {"MatMul", 50, 7, 0, sizeof(tw_mat_mul_fields), tw_mat_mul_attributes, NULL},
 };
-enum { TW_OPERATORS = 24 };
+enum { TW_OPERATORS = 28 };
 
 #endif

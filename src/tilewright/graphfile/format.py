@@ -15,7 +15,7 @@ import numpy as np
 
 from tilewright.graph import Array, DType
 from tilewright.program.constants import ALIGNMENT as ALIGNMENT
-from tilewright.program.isa import ChannelRecord, CountRecord, TapRecord
+from tilewright.program.isa import AffineRecord, ChannelRecord, CountRecord, TapRecord
 from tilewright.records import Record, f32, s32, u8, u16, u32, u64
 
 MAGIC: Final = b"TWGRAPH\x1a"
@@ -73,12 +73,14 @@ class ConstantKind(enum.IntEnum):
     CHANNEL = 16
     COUNT = 17
     TAP = 18
+    AFFINE = 19
 
 
 CONSTANT_RECORDS: Final[dict[ConstantKind, type[Record]]] = {
     ConstantKind.CHANNEL: ChannelRecord,
     ConstantKind.COUNT: CountRecord,
     ConstantKind.TAP: TapRecord,
+    ConstantKind.AFFINE: AffineRecord,
 }
 
 
@@ -199,5 +201,5 @@ class BorderRecord(Record):
 
 RECORDS: Final[tuple[type[Record], ...]] = (
     FileHeader, SectionRecord, GraphRecord, TensorRecord, NodeRecord, ConstantRecord, BorderRecord,
-    ChannelRecord, CountRecord, TapRecord,
+    ChannelRecord, CountRecord, TapRecord, AffineRecord,
 )  # fmt: skip

@@ -57,6 +57,7 @@ _WEIGHTED = frozenset(
         "LayerNormalization",
         "MatMul",
         "PRelu",
+        "RMSNormalization",
         "RNN",
     }
 )

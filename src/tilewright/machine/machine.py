@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.errors import MachineFault
-from tilewright.machine import dma, elementwise, matrix, pooling, resize, softmax
+from tilewright.machine import dma, elementwise, matrix, normalize, pooling, resize, softmax
 from tilewright.machine.boxes import DDR
 from tilewright.machine.checks import Checks, Watch, WatchMaker
 from tilewright.machine.fault import (
@@ -50,6 +50,9 @@ ENGINES: dict[type[isa.Instruction], Callable[[Any, Operands, GroupMemory], None
     isa.Reduce: pooling.reduce,
     isa.Softmax: softmax.softmax,
     isa.Resize: resize.resize,
+    isa.Normalize: normalize.centred,
+    isa.NormalizeRms: normalize.rms,
+    isa.NormalizeL2: normalize.l2,
 }
 """Instruction -> what it does to memory."""
 

@@ -185,6 +185,16 @@ def _softmax(i: isa.Softmax) -> Boxes:
     )
 
 
+def _normalize(i: isa.NormalizeTile) -> Boxes:
+    sx, sy = (element_size(t) for t in i.types)
+    record = isa.AffineRecord.packed_size()
+    reads = [
+        _box("x", i.x, i.shape, i.x_strides, sx),
+        Box("gains", False, i.gains, i.shape, i.gain_strides, record, 4),
+    ]
+    return reads, [_box("y", i.y, i.shape, i.y_strides, sy)]
+
+
 _RULES: dict[type[isa.Instruction], Callable[[Any], Boxes]] = {
     isa.Load: _dma,
     isa.Store: _dma,
@@ -204,4 +214,7 @@ _RULES: dict[type[isa.Instruction], Callable[[Any], Boxes]] = {
     isa.Reduce: _reduce,
     isa.Softmax: _softmax,
     isa.Resize: _resize,
+    isa.Normalize: _normalize,
+    isa.NormalizeRms: _normalize,
+    isa.NormalizeL2: _normalize,
 }

@@ -20,7 +20,7 @@ import enum
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from tilewright.records import Record, s16, s32, u8, u16, u32
+from tilewright.records import Record, s16, s32, u8, u16, u32, u64
 
 
 class Engine(enum.IntEnum):
@@ -437,9 +437,56 @@ class Resize(Instruction):
     clamp: tuple[int, ...] = s16("lo and hi", count=2)
 
 
+@dataclass(frozen=True)
+class NormalizeTile(Instruction):
+    """Fields that the normalisations share: groups of [r0, r1, n] elements, one at each (o0, o1).
+
+    `y = clamp(((n*gain + offset + 2**(shift-1)) >> shift) + zy)`, n being the group's element over
+    the root of W (section 12 of the arithmetic) and gain and offset those of its AffineRecord.
+    """
+
+    x: int = u32("sram address of x")
+    y: int = u32("sram address of y")
+    gains: int = u32("sram address of the first AffineRecord")
+    shape: tuple[int, ...] = u32("extents o0, o1, r0, r1, n", count=5)
+    x_strides: tuple[int, ...] = u32("strides of x", count=5)
+    y_strides: tuple[int, ...] = u32("strides of y", count=5)
+    gain_strides: tuple[int, ...] = u32("strides of the AffineRecords", count=5)
+    types: tuple[int, ...] = u8("types of x, y", count=2)
+    zeros: tuple[int, ...] = s16("zero points of x, y", count=2)
+    epsilon: int = u64("added to W")
+    shift: int = u8("shift of the affine end")
+    clamp: tuple[int, ...] = s16("lo and hi", count=2)
+
+
+@dataclass(frozen=True)
+class Normalize(NormalizeTile):
+    """`W = C * sum of x**2 - (sum of x)**2 + epsilon`, `n = (C*x - sum of x) / sqrt(W)` in Q16."""
+
+    OPCODE = 0x30
+    ENGINE = Engine.VEC
+
+
+@dataclass(frozen=True)
+class NormalizeRms(NormalizeTile):
+    """`W = C * sum of (x-zx)**2 + epsilon`, `n = C * (x-zx) / sqrt(W)` in Q16."""
+
+    OPCODE = 0x31
+    ENGINE = Engine.VEC
+
+
+@dataclass(frozen=True)
+class NormalizeL2(NormalizeTile):
+    """`W = sum of (x-zx)**2 + epsilon`, `n = (x-zx) / sqrt(W)` in Q24."""
+
+    OPCODE = 0x32
+    ENGINE = Engine.VEC
+
+
 INSTRUCTIONS: tuple[type[Instruction], ...] = (
     Load, Store, Convolve, Deconvolve, MatrixProduct, Add, AddConstant, Multiply, Lookup8, Lookup16,
-    ParametricRelu, Rescale, Fill, MaxPool, AveragePool, Reduce, Softmax, Resize,
+    ParametricRelu, Rescale, Fill, MaxPool, AveragePool, Reduce, Softmax, Resize, Normalize,
+    NormalizeRms, NormalizeL2,
 )  # fmt: skip
 
 
@@ -474,3 +521,12 @@ class TapRecord(Record):
 
     index: int = s32("row or column of the whole image")
     coefficient: int = s32("Q11")
+
+
+@dataclass(frozen=True)
+class AffineRecord(Record):
+    """Gain and offset of a normalised element; the offset has 53 bits."""
+
+    gain: int = s32("gain")
+    offset_low: int = u32("bits 0..31 of the offset")
+    offset_high: int = s32("bits 32..63 of the offset")

@@ -12,6 +12,7 @@ CONSTANT_RECORDS: tuple[type[Record], ...] = (
     isa.ChannelRecord,
     isa.CountRecord,
     isa.TapRecord,
+    isa.AffineRecord,
 )
 """Records that instructions read from SRAM."""
 

@@ -29,6 +29,7 @@ from tilewright.program.isa import (
     MatrixTile,
     MaxPool,
     Multiply,
+    NormalizeTile,
     ParametricRelu,
     Reduce,
     Rescale,
@@ -136,7 +137,7 @@ def vector_seconds(instruction: Instruction, target: Target) -> float:
     match instruction:
         case Lookup8() | Lookup16():
             return math.prod(instruction.shape) / rates.table
-        case Softmax():
+        case Softmax() | NormalizeTile():
             return math.prod(instruction.shape) / rates.softmax
         case Rescale():
             return math.prod(instruction.shape) * _size(instruction.types[1]) / rates.copy
