@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import resource
 import signal
+import subprocess
+import sys
 import time
 import zipfile
 from collections.abc import Callable
@@ -249,6 +251,7 @@ def test_a_full_disk_leaves_nothing(classifier: Path, tmp_path: Path) -> None:
     _, err = started.communicate(timeout=60)
     assert started.returncode == 1
     assert "error[TW-5001]" in err
+    assert ".partial" not in err
     assert len(err.splitlines()) == 1, err
     assert not output.exists()
 
@@ -267,3 +270,22 @@ def test_ctrl_c_during_calibration_leaves_nothing(classifier: Path, tmp_path: Pa
     assert err.startswith("tilewright: error[TW-0130]: interrupted")
     assert len(err.splitlines()) == 1, err
     assert not output.exists()
+
+
+def test_ctrl_c_before_the_tool_has_started_is_quiet() -> None:
+    code = (
+        "import os, signal, sys\n"
+        "import tilewright.__main__ as start\n"
+        "interrupt = lambda *_: os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, type('Finder', (), {'find_spec': staticmethod(interrupt)}))\n"
+        "start.main()\n"
+    )
+    started = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert started.returncode == -signal.SIGINT
+    assert started.stderr == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ import numpy as np
 import onnx
 import pytest
 from console_run import process, run
+
+from tilewright.cli import console
 
 FILES = ["build.toml", "compiled.onnx", "optimized.onnx", "quantized.onnx", "report.html"]
 
@@ -337,3 +340,12 @@ def test_no_colour_codes_outside_a_terminal(built: Path, tmp_path: Path) -> None
     assert started.returncode == 0
     assert "\x1b" not in out + err
     assert "warning: calibration: only 4 calibration samples" in err
+
+
+def test_numbers_are_never_folded(monkeypatch: pytest.MonkeyPatch) -> None:
+    from rich.console import Console
+
+    stream = io.StringIO()
+    monkeypatch.setattr(console, "out", lambda: Console(file=stream, width=20))
+    console.table(("mode", "cycles", "fps"), [("NPU1", "46,186,000", "17,321")], numbers=(1, 2))
+    assert stream.getvalue().splitlines()[1].split() == ["NPU1", "46,186,000", "17,321"]

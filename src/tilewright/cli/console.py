@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, ConsoleOptions
 
 # Tables are not cut when they go to a file or another program.
 PIPE_WIDTH = 200
@@ -95,7 +95,14 @@ def table(
         grid.add_column(name, justify="right" if index in numbers else "left", overflow="fold")
     for row in rows:
         grid.add_row(*(Text(str(cell)) for cell in row))
-    out().print(grid)
+    console = out()
+    if numbers:  # a number that is folded reads as another
+        console.width = max(console.width, console.measure(grid, options=_wide(console)).maximum)
+    console.print(grid)
+
+
+def _wide(console: Console) -> ConsoleOptions:
+    return console.options.update(width=PIPE_WIDTH)
 
 
 @contextlib.contextmanager

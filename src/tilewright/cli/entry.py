@@ -23,6 +23,9 @@ from tilewright.errors import EnvironmentFault, TilewrightError, nearest_name
 USAGE_CODE = "TW-2100"
 BUG_CODE = "TW-9000"
 
+_WORKING_FOLDER = re.compile(r"/\.partial-\w+")
+"""Where files are until they are complete; users know them by their final place."""
+
 
 def main() -> int:
     """The process: its arguments to its exit code."""
@@ -163,7 +166,7 @@ def _debug(given: list[str]) -> bool:
 
 def _report(given: list[str], message: str, code: str) -> None:
     """The one line on stderr; with --json also the object that scripts wait for on stdout."""
-    line = " ".join(message.split())
+    line = _WORKING_FOLDER.sub("", " ".join(message.split()))
     with contextlib.suppress(OSError):
         print(f"tilewright: error[{code}]: {line}", file=sys.stderr)  # noqa: T201
         if "--json" in given:
