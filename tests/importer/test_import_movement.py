@@ -8,7 +8,7 @@ from importer_nets import applied, imported, normal, only, ops
 from importer_text import graph
 
 from tilewright.importer import SOURCE_KEY
-from tilewright.importer.passes import affine_after
+from tilewright.importer.passes import affine_after, affine_before
 
 TOKENS = {"x": (2, 6, 8)}
 WEIGHT = {"w": normal(8, 12)}
@@ -144,3 +144,25 @@ def test_behind_a_normalisation_of_channels(op):
     body = f"n = {op}{attributes}(x, g, b) m = Mul(n, k) y = Add(m, l)"
     model = graph(body, {"x": (2, 6, 4, 5)}, constants, opset=21)
     assert ops(imported(model).model) == [op]
+
+
+@pytest.mark.parametrize("kind", ["Mul", "Add"])
+@pytest.mark.parametrize("shape", [(8,), ()])
+def test_before_a_product_of_tokens(kind, shape):
+    body = f"r = Relu(x) a = {kind}(r, k) y = MatMul(a, w)"
+    model = graph(body, TOKENS, {**WEIGHT, "k": factor(*shape)}, opset=18)
+    part, changes = applied(model, affine_before.run)
+    expected = ["Relu", "MatMul"] if kind == "Mul" else ["Relu", "MatMul", "Add"]
+    assert changes == 1 and ops(part) == expected
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "r = Relu(x) a = Mul(r, rows) y = MatMul(a, w)",
+        "r = Relu(x) a = Mul(r, 0.5) p = MatMul(a, w) q = MatMul(a, w) y = Mul(p, q)",
+    ],
+)
+def test_what_stays_before_a_product_of_tokens(body):
+    constants = {**WEIGHT, **({"rows": factor(6, 1)} if "rows" in body else {})}
+    assert applied(graph(body, TOKENS, constants, opset=18), affine_before.run)[1] == 0

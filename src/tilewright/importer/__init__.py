@@ -32,19 +32,24 @@ Operators
     - normalisations are LayerNormalization over the last axis (elsewhere between Transposes),
       GroupNormalization, InstanceNormalization; their bias is there only where one was given.
     - Gemm: alpha = beta = 1, transA = 0, transB = 1, constant weight [N, K], constant bias [N] or
-      none. MatMul by a constant matrix is Gemm when its left side has rank 2.
+      none. MatMul by a constant matrix is Gemm when its left side has rank 2; a Gemm of flattened
+      tokens is MatMul and Add on the tokens.
     - Clip has both bounds, scalar constants of x's type (the type's lowest/largest number for
       "none"); from 0 up it is Relu; Max and Min with a scalar constant are Clip; chains are merged.
     - Add, Mul, Max, Min have a constant operand second. Sub and Div by a constant are Add and Mul.
     - Gelu, Mish, HardSigmoid, HardSwish are single nodes; SiLU is Sigmoid and Mul. Alpha, beta are
       stated.
     - Squeeze, Unsqueeze, Flatten are Reshape; a Reshape's shape is constant, without 0 and -1.
-      Transpose states perm; adjacent Reshapes and Transposes are merged.
+      Transpose states perm and moves something; adjacent Reshapes and Transposes are merged, and
+      Reshapes stand behind elementwise operators. Equal nodes are one.
     - Slice has starts, ends, axes, steps as constants, axes >= 0, bounds inside the tensor; Split
-      has its lengths; Pad has pads for all axes; ReduceX has its axes; TopK, Softmax, Concat,
-      Gather have axis >= 0.
-    - Softmax is over its axis only. Resize has scales (sizes where no float32 scale gives them) and
-      states its modes; Upsample is Resize. Sum is a chain of Add; Dropout is gone.
+      has its lengths, also where slices divided the tensor; a rotation is two Slices and a Concat;
+      a Gather of neighbouring constant indices is a Slice. Pad has pads for all axes; ReduceX has
+      its axes; TopK, Softmax, Concat, Gather have axis >= 0.
+    - Softmax and LogSoftmax are single nodes over their axis only; a scalar factor of a product of
+      two computed tensors is in the projections before it where it can be. Resize has scales
+      (sizes where no float32 scale gives them) and states its modes; Upsample is Resize. Sum is a
+      chain of Add; Dropout is gone.
     - a mean over all of axes 2 and 3 of a rank-4 tensor is GlobalAveragePool.
 
 Models that carry QuantizeLinear/DequantizeLinear (`is_quantized`) get the graph rules and operator

@@ -76,5 +76,35 @@ def per_channel(operand: Float64, shape: tuple[int, ...]) -> Float64 | None:
     return np.array(np.broadcast_to(operand.reshape(-1), (shape[1],)))
 
 
+def elementwise_of(node: ir.Node) -> tuple[ir.Value, Float64, Float64] | None:
+    """data, scale, shift where the node computes data * scale + shift; both broadcast to data."""
+    if node.domain != "" or node.op_type not in ("Add", "Mul", "BatchNormalization"):
+        return None
+    data = node.inputs[0]
+    shape = static_shape(data)
+    if data is None or shape is None or shape != static_shape(node.outputs[0]):
+        return None
+    if node.op_type == "BatchNormalization":
+        affine = _of_batch_normalization(node)
+        if affine is None:
+            return None
+        column = (-1, *(1,) * (len(shape) - 2))
+        return data, affine.scale.reshape(column), affine.shift.reshape(column)
+    constant = float_array(node.inputs[1])
+    if constant is None:
+        return None
+    if node.op_type == "Add":
+        return data, np.ones(()), constant
+    return data, constant, np.zeros(())
+
+
+def along_axis(operand: Float64, shape: tuple[int, ...], axis: int) -> Float64 | None:
+    """The operand as [shape[axis]] when, broadcast to `shape`, it varies along that axis only."""
+    dims = (1,) * (len(shape) - operand.ndim) + operand.shape
+    if len(dims) > len(shape) or any(dim != 1 for k, dim in enumerate(dims) if k != axis):
+        return None
+    return np.array(np.broadcast_to(operand.reshape(-1), (shape[axis],)))
+
+
 def _finite(*arrays: Float64) -> bool:
     return all(bool(np.isfinite(array).all()) for array in arrays)

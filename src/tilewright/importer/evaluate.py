@@ -134,8 +134,13 @@ def evaluate(node: ir.Node, opset: int) -> list[Array] | None:
     return results if _agree(node, results) else None
 
 
+def is_deterministic(node: ir.Node) -> bool:
+    """Whether equal inputs always give equal outputs."""
+    return node.op_type not in _NONDETERMINISTIC
+
+
 def _may_fold(node: ir.Node) -> bool:
-    if node.op_type in QUANTIZE_OPS or node.op_type in _NONDETERMINISTIC or not node.inputs:
+    if node.op_type in QUANTIZE_OPS or not is_deterministic(node) or not node.inputs:
         return False
     if node.op_type == "Constant" or next(subgraphs_of(node), None) is not None:
         return False

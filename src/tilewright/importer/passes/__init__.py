@@ -17,6 +17,7 @@ from tilewright.importer.passes import (
     constants,
     dead,
     deduplicate,
+    duplicates,
     gemm,
     global_pool,
     hard_sigmoid,
@@ -27,8 +28,12 @@ from tilewright.importer.passes import (
     names,
     pad,
     recurrent,
+    reshape_late,
+    slices,
     softmax,
     specialise,
+    split,
+    tokens,
 )
 
 PREPARE = (constants.run, specialise.run, recurrent.run)
@@ -38,6 +43,9 @@ QUANTIZED_ROUND = (identity.run, layout.run, dead.run)
 FLOAT_ROUND = (
     identity.run,
     layout.run,
+    duplicates.run,
+    slices.run,
+    split.run,
     arithmetic.run,
     clamp.run,
     hard_sigmoid.run,
@@ -47,7 +55,9 @@ FLOAT_ROUND = (
     affine_after.run,
     attention_scale.run,
     global_pool.run,
+    tokens.run,
     gemm.run,
+    reshape_late.run,
     pad.run,
     affine_before.run,
     affine_chain.run,

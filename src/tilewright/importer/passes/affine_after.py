@@ -13,9 +13,9 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from tilewright.importer.affine import Float64, affine_of
+from tilewright.importer.affine import Float64, along_axis, elementwise_of
 from tilewright.importer.edit import Editor, PassResult
-from tilewright.importer.graphs import float_array, static_shape
+from tilewright.importer.graphs import static_shape
 from tilewright.importer.movement import Labels, Route, channel_labels, replay, route_to
 from tilewright.importer.sinks import Sink, matrix_of, sink_of
 
@@ -32,8 +32,8 @@ def run(model: ir.Model) -> PassResult:
 
 
 def _fold(editor: Editor, node: ir.Node) -> bool:
-    operands = _elementwise(node)
-    if operands is None:
+    operands = elementwise_of(node)
+    if operands is None or (node.op_type == "Add" and matrix_of(node) is not None):
         return False
     data, scale, shift = operands
     route = route_to(data, node)
@@ -55,28 +55,6 @@ def absorb(
     if made is None:
         return False
     return editor.replace(node.outputs[0], replay(editor, route, made, sources))
-
-
-def _elementwise(node: ir.Node) -> tuple[ir.Value, Float64, Float64] | None:
-    """data, scale, shift where the node computes data * scale + shift; both broadcast to data."""
-    if node.domain != "" or node.op_type not in ("Add", "Mul", "BatchNormalization"):
-        return None
-    data = node.inputs[0]
-    shape = static_shape(data)
-    if data is None or shape is None or shape != static_shape(node.outputs[0]):
-        return None
-    if node.op_type == "BatchNormalization":
-        affine = affine_of(node)
-        if affine is None:
-            return None
-        column = (-1, *(1,) * (len(shape) - 2))
-        return data, affine.scale.reshape(column), affine.shift.reshape(column)
-    constant = float_array(node.inputs[1])
-    if constant is None:
-        return None
-    if node.op_type == "Add":
-        return None if matrix_of(node) is not None else (data, np.ones(()), constant)
-    return data, constant, np.zeros(())
 
 
 def _per_channel(
@@ -103,14 +81,6 @@ def _per_channel(
 
 def _splits(route: Route) -> bool:
     return any(step.node.op_type == "Split" for step in route.steps)
-
-
-def along_axis(operand: Float64, shape: tuple[int, ...], axis: int) -> Float64 | None:
-    """The operand as [shape[axis]] when, broadcast to `shape`, it varies along that axis only."""
-    dims = (1,) * (len(shape) - operand.ndim) + operand.shape
-    if len(dims) > len(shape) or any(dim != 1 for k, dim in enumerate(dims) if k != axis):
-        return None
-    return np.array(np.broadcast_to(operand.reshape(-1), (shape[axis],)))
 
 
 def _by_label(operand: Float64, labels: Labels, channels: int, neutral: float) -> Float64 | None:

@@ -8,6 +8,8 @@ border pixels see fewer taps). Elsewhere the scale alone moves, past the shift, 
 Add; zeros stay zeros under it:
 
     W (x * s + t) + b = (W * s) (x + t / s) + b
+
+Before a MatMul by a matrix, along the last axis: (x * s + t) W = x (s * W) + t W.
 """
 
 from __future__ import annotations
@@ -15,10 +17,11 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from tilewright.importer.affine import Affine, affine_of
+from tilewright.importer.affine import Affine, affine_of, along_axis, elementwise_of
 from tilewright.importer.edit import Editor, PassResult
-from tilewright.importer.graphs import sole_consumer, static_shape
+from tilewright.importer.graphs import array_of, sole_consumer, static_shape
 from tilewright.importer.linear import Linear, linear_of, rewrite_linear
+from tilewright.importer.sinks import matrix_of, sink_of
 
 NAME = "affine_before"
 
@@ -31,7 +34,7 @@ def run(model: ir.Model) -> PassResult:
     changes = 0
     for node in list(model.graph):
         if node.graph is not None:
-            changes += _fold(editor, node)
+            changes += _fold(editor, node) or _fold_into_matrix(editor, node)
     return PassResult(NAME, changes)
 
 
@@ -43,6 +46,33 @@ def _fold(editor: Editor, node: ir.Node) -> bool:
     if not affine.shift.any() or _shift_passes(linear):
         return _absorb(editor, linear, affine)
     return _absorb_scale(editor, linear, affine)
+
+
+def _fold_into_matrix(editor: Editor, node: ir.Node) -> bool:
+    matrix = matrix_of(node) if node.op_type == "MatMul" else None
+    maker = matrix.data.producer() if matrix is not None else None
+    if matrix is None or maker is None or sole_consumer(matrix.data) is not node:
+        return False
+    operands = elementwise_of(maker)
+    if operands is None or matrix_of(maker) is not None or sink_of(operands[0]) is not None:
+        return False
+    data, *factors = operands
+    shape, weight = static_shape(data) or (), array_of(matrix.weight)
+    scale, shift = (along_axis(factor, shape, len(shape) - 1) for factor in factors)
+    if scale is None or shift is None or weight is None:
+        return False
+    with np.errstate(over="ignore"):
+        scaled = (weight.astype(np.float64) * scale[:, np.newaxis]).astype(weight.dtype)
+        bias = (shift @ weight.astype(np.float64)).astype(weight.dtype)
+    if not np.isfinite(scaled).all() or not np.isfinite(bias).all():
+        return False
+    sources = (maker, node)
+    operand = editor.constant(scaled, matrix.weight.name or "weight")
+    result = editor.emit("MatMul", [data, operand], before=node, sources=sources)[0]
+    if bias.any():
+        addend = editor.constant(bias, f"{node.name}_bias")
+        result = editor.emit("Add", [result, addend], before=node, sources=sources)[0]
+    return editor.replace(node.outputs[0], result)
 
 
 def _read_alone_by(node: ir.Node) -> Affine | None:

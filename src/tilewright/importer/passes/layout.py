@@ -1,7 +1,8 @@
-"""Adjacent reshapes, and adjacent transposes, become one.
+"""Neighbouring reshapes and transposes become one; a transpose that moves nothing is a reshape.
 
     Reshape(Reshape(x, a), b) = Reshape(x, b)
     Transpose(Transpose(x, p), q) = Transpose(x, p[q])
+    Transpose(x, p) = Reshape(x)            where p moves axes of size 1 only
 
 The inner node stays for its other readers.
 """
@@ -12,7 +13,13 @@ import numpy as np
 import onnx_ir as ir
 
 from tilewright.importer.edit import Editor, PassResult
-from tilewright.importer.graphs import array_of, ints_attribute, producer_of
+from tilewright.importer.graphs import (
+    array_of,
+    data_input,
+    ints_attribute,
+    producer_of,
+    static_shape,
+)
 
 NAME = "layout"
 
@@ -26,7 +33,7 @@ def run(model: ir.Model) -> PassResult:
         if node.op_type == "Reshape":
             changes += _merge_reshapes(editor, node)
         elif node.op_type == "Transpose":
-            changes += _merge_transposes(editor, node)
+            changes += _merge_transposes(editor, node) or _moves_nothing(editor, node)
     return PassResult(NAME, changes)
 
 
@@ -55,4 +62,19 @@ def _merge_transposes(editor: Editor, node: ir.Node) -> bool:
         before=node,
         sources=(inner, node),
     )[0]
+    return editor.replace(node.outputs[0], result)
+
+
+def _moves_nothing(editor: Editor, node: ir.Node) -> bool:
+    data, perm = data_input(node), ints_attribute(node, "perm")
+    shape = static_shape(data)
+    if perm is None or shape is None:
+        return False
+    long = [axis for axis in perm if shape[axis] != 1]
+    if long != sorted(long) or list(perm) == sorted(perm):
+        return False
+    target = editor.constant(
+        np.asarray([shape[axis] for axis in perm], np.int64), f"{node.name}_shape"
+    )
+    result = editor.emit("Reshape", [data, target], before=node, sources=(node,))[0]
     return editor.replace(node.outputs[0], result)

@@ -1,0 +1,231 @@
+"""Tokens, reshapes, transposes, slices and splits: one form of each movement."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from importer_nets import applied, imported, normal, only, ops
+from importer_text import graph
+
+from tilewright.importer.passes import duplicates, layout, reshape_late, slices, split, tokens
+
+TOKENS = {"x": (2, 6, 8)}
+
+
+def net(body, constants=None, outputs=("y",), inputs=None, opset=18):
+    return graph(body, inputs or TOKENS, constants, outputs, opset)
+
+
+MATRIX = {"w": normal(8, 12), "t": normal(12, 8), "b": normal(12)}
+
+
+@pytest.mark.parametrize(
+    "product",
+    [
+        "Gemm(f, w, b)",
+        "Gemm<transB = 1>(f, t, b)",
+        "Gemm(f, w)",
+    ],
+)
+def test_a_gemm_of_flattened_tokens_is_a_matmul(product):
+    body = f"f = Reshape(x, [-1, 8]) g = {product} y = Reshape(g, [2, 6, 12])"
+    result = imported(net(body, {k: v for k, v in MATRIX.items() if f" {k}" in product})).model
+    assert ops(result) == (["MatMul", "Add"] if " b" in product else ["MatMul"])
+    assert list(only(result, "MatMul").outputs[0].shape) == [2, 6, 12]
+
+
+def test_heads_side_by_side_are_merged_before_the_product():
+    body = "f = Reshape(x, [12, 32]) g = Gemm(f, w) y = Reshape(g, [3, 4, 2, 6])"
+    result = imported(net(body, {"w": normal(32, 12)}, inputs={"x": (3, 4, 8, 4)})).model
+    assert ops(result) == ["Reshape", "MatMul", "Reshape"]
+    assert list(result.graph[0].outputs[0].shape) == [3, 4, 32]
+
+
+@pytest.mark.parametrize(
+    ("shape", "flat"),
+    [((1, 1, 8), [1, 8]), ((6, 8, 1, 1), [6, 8]), ((6, 4, 2), [6, 8]), ((4, 6, 2), [6, 8])],
+)
+def test_a_gemm_of_rows_stays(shape, flat):
+    model = net(f"f = Reshape(x, {flat}) y = Gemm(f, w)", {"w": MATRIX["w"]}, inputs={"x": shape})
+    assert applied(model, tokens.run)[1] == 0
+
+
+@pytest.mark.parametrize(
+    "product", ["Gemm<alpha = 2.0>(f, w)", "Gemm<transA = 1>(f, u)", "Gemm(f, w, rows)"]
+)
+def test_other_gemms_stay(product):
+    constants = {"w": MATRIX["w"], "u": normal(12, 5), "rows": normal(12, 12)}
+    used = {name: array for name, array in constants.items() if f" {name}" in product}
+    model = net(f"f = Reshape(x, [12, 8]) y = {product}", used)
+    assert applied(model, tokens.run)[1] == 0
+
+
+def test_an_mlp_of_flattened_tokens():
+    """As a simplifier writes it: the activation between two Gemms."""
+    body = (
+        "f = Reshape(x, [12, 8]) g = Gemm(f, w, b) s = Sigmoid(g) m = Mul(g, s)"
+        " h = Gemm<transB = 1>(m, u) r = Reshape(h, [2, 6, 8]) y = Add(r, x)"
+    )
+    constants = {"w": MATRIX["w"], "b": MATRIX["b"], "u": normal(8, 12, seed=2)}
+    result = imported(net(body, constants)).model
+    assert ops(result) == ["MatMul", "Add", "Sigmoid", "Mul", "MatMul", "Add"]
+
+
+FOUR = "[2, 6, 4, 2]"
+
+SUNK = {
+    "function": f"r = Reshape(x, {FOUR}) y = Tanh(r)",
+    "scalar": f"r = Reshape(x, {FOUR}) y = Mul(r, 0.5)",
+    "clamp": f"r = Reshape(x, {FOUR}) y = Clip(r, 0.0, 1.0)",
+    "along the last axis": "r = Reshape(x, [12, 8]) y = Add(r, c)",
+    "two": f"a = Reshape(x, {FOUR}) n = Neg(x) b = Reshape(n, {FOUR}) y = Sub(a, b)",
+    "twice": f"r = Reshape(x, {FOUR}) y = Mul(r, r)",
+}
+
+
+@pytest.mark.parametrize("case", SUNK)
+def test_a_reshape_moves_behind(case):
+    model = net(SUNK[case], {"c": normal(8)} if case == "along the last axis" else None)
+    part, changes = applied(model, reshape_late.run)
+    from tilewright.importer.passes import dead
+
+    dead.run(part)
+    assert changes == 1 and ops(part)[-1] == "Reshape" and ops(part).count("Reshape") == 1
+
+
+STAYING = {
+    "along an axis that changes": f"r = Reshape(x, {FOUR}) y = Add(r, c)",
+    "other readers": f"r = Reshape(x, {FOUR}) t = Tanh(r) y = Mul(t, r)",
+    "another operand": f"r = Reshape(x, {FOUR}) y = Add(r, z)",
+    "another shape": f"a = Reshape(x, {FOUR}) b = Reshape(z, {FOUR}) y = Add(a, b)",
+    "along rows": "r = Reshape(x, [12, 8]) y = Softmax<axis = 0>(r)",
+    "broadcast": "r = Reshape(x, [12, 8]) y = Add(r, k)",
+}
+
+
+@pytest.mark.parametrize("case", STAYING)
+def test_a_reshape_stays_before(case):
+    inputs = {**TOKENS, "z": (2, 6, 2, 4) if case == "another shape" else (2, 6, 4, 2)}
+    constants = {"c": normal(2), "k": normal(3, 12, 8)}
+    used = {n: array for n, array in constants.items() if f", {n})" in STAYING[case]}
+    assert applied(net(STAYING[case], used, inputs=inputs), reshape_late.run)[1] == 0
+
+
+@pytest.mark.parametrize(
+    ("shape", "perm", "expected"),
+    [
+        ((6, 1, 8), "[1, 0, 2]", "Reshape"),
+        ((1, 6, 1, 8), "[1, 2, 0, 3]", "Reshape"),
+        ((6, 2, 8), "[1, 0, 2]", "Transpose"),
+        ((1, 6, 8), "[0, 2, 1]", "Transpose"),
+    ],
+)
+def test_a_transpose_that_moves_nothing_is_a_reshape(shape, perm, expected):
+    model = net(f"y = Transpose<perm = {perm}>(x)", inputs={"x": shape})
+    assert ops(applied(model, layout.run)[0]) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("index", "expected"),
+    [
+        (1, ["Slice", "Reshape"]),
+        (-1, ["Slice", "Reshape"]),
+        ([2], ["Slice"]),
+        ([1, 2, 3], ["Slice"]),
+        ([0, 2, 4], ["Slice"]),
+        ([-2, -1], ["Slice"]),
+        ([3, 1], ["Gather"]),
+        ([0, 1, 3], ["Gather"]),
+        ([[0, 1]], ["Gather"]),
+        ([2, 2], ["Gather"]),
+    ],
+)
+def test_a_gather_of_neighbours_is_a_slice(index, expected):
+    model = net("y = Gather<axis = 1>(x, i)", {"i": np.asarray(index, np.int64)})
+    assert ops(applied(model, slices.run)[0]) == expected
+
+
+def test_slices_along_different_axes_merge():
+    body = "a = Slice(x, [0], [6], [1], [2]) y = Slice(a, [1], [8], [2], [2])"
+    assert ops(applied(net(body), slices.run)[0]) == ["Slice"]
+    body = "a = Slice(x, [1], [6], [1]) y = Slice(a, [1], [4], [1])"
+    assert applied(net(body), slices.run)[1] == 0
+
+
+def test_patch_merging_reads_its_four_parts_directly():
+    """PyTorch slices rows, then columns; simplifiers write both at once."""
+    rows = "e = Slice(x, [0], [6], [1], [2]) o = Slice(x, [1], [6], [1], [2])"
+    parts = (("a", "e", 0), ("b", "o", 0), ("c", "e", 1), ("d", "o", 1))
+    columns = [f"{n} = Slice({source}, [{start}], [6], [2], [2])" for n, source, start in parts]
+    body = f"{rows} {' '.join(columns)} y = Concat<axis = -1>(a, b, c, d)"
+    result = imported(net(body, inputs={"x": (1, 6, 6, 8)})).model
+    assert ops(result) == ["Slice"] * 4 + ["Concat"]
+
+
+PARTS = "a = Slice(x, [0], [3], [2]) b = Slice(x, [3], [4], [2]) c = Slice(x, [4], [8], [2])"
+
+
+def test_slices_that_divide_a_tensor_are_a_split():
+    part, changes = applied(net(PARTS, outputs=("a", "b", "c")), split.run)
+    assert changes == 1 and ops(part) == ["Split"]
+    assert [value.name for value in part.graph.outputs] == ["a", "b", "c"]
+
+
+def test_queries_keys_and_values_taken_from_a_stack_are_a_split():
+    body = (
+        "r = Reshape(x, [2, 6, 2, 2, 2]) t = Transpose<perm = [2, 0, 3, 1, 4]>(r)"
+        " q = Gather<axis = 0>(t, i) k = Gather<axis = 0>(t, j) y = Add(q, k)"
+    )
+    constants = {"i": np.int64(0), "j": np.int64(1)}
+    assert "Split" in ops(imported(net(body, constants)).model)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        PARTS.replace("[4], [8]", "[5], [8]"),
+        PARTS.replace("[0], [3]", "[1], [3]"),
+        PARTS.replace("[4], [8]", "[3], [8]"),
+        "a = Slice(x, [0], [8], [2], [2]) b = Slice(x, [1], [8], [2], [2])",
+        "a = Slice(x, [0], [3], [2]) b = Slice(x, [3], [6], [1])",
+    ],
+)
+def test_other_slices_stay(body):
+    outputs = ("a", "b", "c") if "c =" in body else ("a", "b")
+    assert applied(net(body, outputs=outputs), split.run)[1] == 0
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "a = Slice(x, [2], [6], [1]) b = Slice(x, [0], [2], [1]) y = Concat<axis = 1>(a, b)",
+        "b = Slice(x, [0], [2], [1]) a = Slice(x, [2], [6], [1]) y = Concat<axis = 1>(a, b)",
+        "b, a = Split<axis = 1>(x, [2, 4]) y = Concat<axis = 1>(a, b)",
+    ],
+)
+def test_a_rotation_is_two_slices_and_a_concat(body):
+    result = imported(net(body)).model
+    assert ops(result) == ["Slice", "Slice", "Concat"]
+
+
+def test_equal_nodes_become_one():
+    body = (
+        "m = ReduceMean(x, [2]) n = ReduceMean(x, [-1]) a = Sub(x, m) b = Sub(x, n) y = Mul(a, b)"
+    )
+    part, changes = applied(net(body), duplicates.run)
+    assert changes == 2 and ops(part) == ["ReduceMean", "Sub", "Mul"]
+
+
+@pytest.mark.parametrize(
+    ("body", "outputs"),
+    [
+        ("a = Mul(x, 0.5) b = Mul(x, 0.25) y = Add(a, b)", ("y",)),
+        ("a = Softmax<axis = 1>(x) b = Softmax<axis = 2>(x) y = Add(a, b)", ("y",)),
+        ("a = RandomNormalLike(x) b = RandomNormalLike(x)", ("a", "b")),
+        ("a = Tanh(x) b = Tanh(x)", ("a", "b")),
+    ],
+)
+def test_different_nodes_stay(body, outputs):
+    model = net(body, outputs=outputs)
+    part = model.clone()
+    assert duplicates.run(part).changes == 0
