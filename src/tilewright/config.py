@@ -26,7 +26,7 @@ from tilewright.toml_writer import toml_text
 
 ActivationType = Literal["u8", "s8", "s16"]
 WeightType = Literal["s8", "u8"]
-ObserverName = Literal["minmax", "moving_average", "percentile", "mse", "kl"]
+ObserverName = Literal["auto", "minmax", "moving_average", "percentile", "mse", "kl"]
 PerChannel = float | tuple[float, ...]
 
 IMAGENET_MEAN = (123.675, 116.28, 103.53)
@@ -164,7 +164,8 @@ class CalibrationConfig(Section):
         default=32, ge=1, description="at most so many samples, spread evenly over the data"
     )
     observer: ObserverName = Field(
-        default="percentile", description="how a tensor's range is found"
+        default="auto",
+        description="how a tensor's range is found; auto: percentile, minmax for transformers",
     )
     percentile: float = Field(
         default=99.999, gt=50, le=100, description="percentile: share kept, in percent"
@@ -205,6 +206,13 @@ class QuantizationConfig(Section):
     power_of_two: bool | None = Field(default=None, description="every scale a power of two")
     bias_correction: bool = Field(default=True, description="correct the mean error of each layer")
     equalization: bool = Field(default=False, description="cross-layer weight equalisation")
+    smoothing: bool = Field(
+        default=True, description="transformers: move outliers behind a LayerNorm into its weights"
+    )
+    residual_stream: Literal["s16", "same"] = Field(
+        default="s16",
+        description="transformers: type of the residual stream, where the target has it",
+    )
     outputs: Literal["s16", "same"] = Field(
         default="s16", description="type of a matrix product that is a graph output"
     )

@@ -37,6 +37,8 @@ PATHS: dict[str, tuple[str, ...]] = {
     "power_of_two": ("quantization", "power_of_two"),
     "bias_correction": ("quantization", "bias_correction"),
     "equalization": ("quantization", "equalization"),
+    "smoothing": ("quantization", "smoothing"),
+    "residual_stream": ("quantization", "residual_stream"),
     "jobs": ("compile", "jobs"),
 }
 """Keyword -> path of the configuration key; sections and top-level keys have their own names."""

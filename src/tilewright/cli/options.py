@@ -60,7 +60,7 @@ BuiltIn = Annotated[
 ]
 Samples = Annotated[int | None, typer.Option(help="At most so many calibration samples.")]
 Observer = Annotated[
-    str | None, typer.Option(help="minmax, moving_average, percentile, mse or kl.")
+    str | None, typer.Option(help="auto, minmax, moving_average, percentile, mse or kl.")
 ]
 Percentile = Annotated[float | None, typer.Option(help="Share kept by that observer, in percent.")]
 Activations = Annotated[str | None, typer.Option(help="Type of activations: u8, s8 or s16.")]

@@ -30,8 +30,10 @@ KINDS = ("Reshape", "Transpose", "Identity")
 TYPES = "u8, s8, s16"
 LIMITS = "static shapes; a Transpose only relabels axes, a Reshape moves data where it crosses them"
 
-
 OPERATORS = (Reshape, Transpose)
+
+NARROWED = "pkg.tilewright.narrowed"
+"""Metadata of an Identity that stands where a 16-bit tensor becomes an 8-bit one."""
 
 
 def match(node: ir.Node, graph: FloatGraph) -> Site | Refusal | None:
@@ -43,7 +45,8 @@ def match(node: ir.Node, graph: FloatGraph) -> Site | Refusal | None:
     kind = node.op_type if node.op_type in KINDS else "Reshape"
     rank = len(shape_of(x))
     pattern = attribute_ints(node, "perm", onnx_order(rank)[::-1]) if kind == "Transpose" else None
-    return Site(kind, (node,), (x,), (node.outputs[0],), pattern, rule=ScaleRule.PASSED)
+    rule = ScaleRule.FREE if NARROWED in node.metadata_props else ScaleRule.PASSED
+    return Site(kind, (node,), (x,), (node.outputs[0],), pattern, rule=rule)
 
 
 def bind(site: Site, builder: Builder) -> None:

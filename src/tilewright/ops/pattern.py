@@ -19,6 +19,10 @@ from tilewright.graph import DType, Encoding
 Array = npt.NDArray[Any]
 
 
+WIDE = "pkg.tilewright.wide"
+"""Metadata of a node whose outputs should keep 16 bits."""
+
+
 @dataclass(frozen=True)
 class Refusal:
     """Why a node is not an NPU operator: the sentence that the user reads."""

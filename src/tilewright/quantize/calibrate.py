@@ -90,7 +90,9 @@ def calibrate(
     wanted = [
         name
         for name, site in values.items()
-        if OBSERVERS[scheme.observer_of(site).name].needs_histogram(result.statistics[name])
+        if OBSERVERS[scheme.observer_of(site).name or "minmax"].needs_histogram(
+            result.statistics[name]
+        )
     ]
     return _with_histograms(model, samples, result, wanted, progress) if wanted else result
 

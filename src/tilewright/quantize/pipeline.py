@@ -13,13 +13,13 @@ import onnx_ir as ir
 from tilewright.errors import UnsupportedError
 from tilewright.graph import Encoding
 from tilewright.ops.pattern import FloatGraph, Site
-from tilewright.quantize.algorithms import ALGORITHMS
 from tilewright.quantize.bias_correction import correct_biases, with_zero_biases
 from tilewright.quantize.calibrate import Progress, calibrate, calibration_warnings
 from tilewright.quantize.encodings import assign_encodings, observed_values
 from tilewright.quantize.observers import OBSERVERS, TensorStatistics
 from tilewright.quantize.output_correction import output_probes
 from tilewright.quantize.outputs import cut_mixed_outputs
+from tilewright.quantize.preparation import prepare
 from tilewright.quantize.probes import product_probes
 from tilewright.quantize.qdq import Quantization, write_qdq
 from tilewright.quantize.ranges import Range
@@ -54,7 +54,7 @@ def quantize_model(
 
     Args:
         model: left unchanged.
-        samples: feeds by input name; iterated up to three times, in the same order each time.  An
+        samples: feeds by input name; iterated up to four times, in the same order each time.  An
             iterator, which can be read once only, is held in memory.
         scheme: types and algorithms.
         progress: called after every sample with the stage, samples done and samples in all.
@@ -68,12 +68,9 @@ def quantize_model(
     clock = _Clock()
     samples = list(samples) if isinstance(samples, Iterator) else samples
     check_overrides(scheme, list(model.graph))
-    notes: list[str] = []
-    if scheme.equalization:
-        with clock.stage("equalize"):
-            changed = ALGORITHMS["equalization"].apply(model)
-            model = changed.model
-            notes += changed.notes
+    with clock.stage("prepare"):
+        prepared = prepare(model, samples, scheme, progress)
+    model, scheme, notes = prepared.model, prepared.scheme, list(prepared.notes)
     graph = FloatGraph(model.graph)
     with clock.stage("match"):
         partition = without_idle_movement(find_sites(graph))
@@ -90,7 +87,7 @@ def quantize_model(
         ranges = {n: _range(calibration.statistics[n], s, scheme) for n, s in values.items()}
         partition, cuts = cut_mixed_outputs(partition, ranges, graph)
         notes += cuts
-        encodings, products = _numbers(partition, ranges, scheme, graph)
+        encodings, products = _numbers(partition, ranges, scheme, graph, prepared.wide)
     notes += _raised(products)
     changes: dict[str, float] = {}
     metadata = _metadata(scheme, calibration.samples)
@@ -143,17 +140,21 @@ def _range(statistics: TensorStatistics, site: Site | None, scheme: Scheme) -> R
 
 
 def _numbers(
-    partition: Partition, ranges: dict[str, Range], scheme: Scheme, graph: FloatGraph
+    partition: Partition,
+    ranges: dict[str, Range],
+    scheme: Scheme,
+    graph: FloatGraph,
+    wide: frozenset[str],
 ) -> tuple[dict[str, Encoding], dict[str, QuantizedProduct]]:
     """Encodings and constants; ranges too narrow for their product are widened in place."""
-    encodings = assign_encodings(partition, ranges, scheme, graph)
+    encodings = assign_encodings(partition, ranges, scheme, graph, wide)
     products = quantize_products(partition, encodings, scheme, graph)
     narrow = too_narrow(partition, encodings, products)
     if not narrow:
         return encodings, products
     for name, width in narrow.items():
         ranges[name] = Range(ranges[name].low, max(ranges[name].high, ranges[name].low + width))
-    return _numbers(partition, ranges, scheme, graph)
+    return _numbers(partition, ranges, scheme, graph, wide)
 
 
 def too_narrow(

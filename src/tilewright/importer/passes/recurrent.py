@@ -23,13 +23,11 @@ import onnx_ir as ir
 
 from tilewright.importer.edit import Editor, PassResult
 from tilewright.importer.graphs import array_of, input_at, int_attribute, static_shape
+from tilewright.ops.pattern import WIDE
 
 NAME = "recurrent"
 
 MOST_STEPS = 64
-
-WIDE = "pkg.tilewright.wide"
-"""Metadata of a node whose outputs should keep 16 bits."""
 
 GATES = {"LSTM": 4, "GRU": 3}
 

@@ -1,0 +1,167 @@
+"""The residual stream at 16 bits, and scales that move from normalised tensors into weights."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import quantize_nets as nets
+from onnx import helper
+
+from tilewright.graph import DType
+from tilewright.lowering import lower
+from tilewright.ops.pattern import FloatGraph
+from tilewright.quantize import Scheme, quantize_model
+from tilewright.quantize.algorithms.smoothing import smooth
+from tilewright.quantize.sites import find_sites
+from tilewright.quantize.streams import find_streams, widen_streams
+from tilewright.reference import execute
+
+TOKENS, WIDTH = 12, 16
+PLAIN = Scheme(smoothing=False, residual_stream="same", bias_correction=False)
+
+
+def norm(x, y, tag):
+    return helper.make_node("LayerNormalization", [x, f"g{tag}", f"b{tag}"], [y], axis=-1)
+
+
+def linear(x, y, tag):
+    return [
+        helper.make_node("MatMul", [x, f"w{tag}"], [f"{y}_p"]),
+        helper.make_node("Add", [f"{y}_p", f"c{tag}"], [y]),
+    ]
+
+
+def constants(tags, outlier=40.0, seed=5):
+    """Weights of linear layers, and normalisations with one channel that stands far out."""
+    rng = np.random.default_rng(seed)
+    found = {}
+    for tag in tags:
+        found[f"w{tag}"] = (rng.normal(size=(WIDTH, WIDTH)) / 4).astype(np.float32)
+        found[f"c{tag}"] = rng.normal(size=WIDTH).astype(np.float32)
+        gain = np.exp(rng.normal(size=WIDTH) * 0.3).astype(np.float32)
+        gain[3] = outlier
+        found[f"g{tag}"], found[f"b{tag}"] = gain, rng.normal(size=WIDTH).astype(np.float32)
+        found[f"w{tag}"][3] /= outlier
+    return found
+
+
+def pre_norm():
+    """y = x + linear(norm(x)), twice, and a last normalised projection."""
+    nodes = [
+        norm("x", "n1", 1),
+        *linear("n1", "l1", 1),
+        helper.make_node("Add", ["x", "l1"], ["s"]),
+    ]
+    nodes += [norm("s", "n2", 2), *linear("n2", "l2", 2)]
+    nodes += [
+        helper.make_node("Add", ["s", "l2"], ["t"]),
+        norm("t", "n3", 3),
+        *linear("n3", "y", 3),
+    ]
+    return nets.model(nodes, {"x": (1, TOKENS, WIDTH)}, ["y"], constants([1, 2, 3]))
+
+
+def post_norm():
+    """A normalised tensor that both a product and the next sum read."""
+    nodes = [norm("x", "n1", 1), *linear("n1", "l1", 1)]
+    nodes += [helper.make_node("Add", ["n1", "l1"], ["s"]), norm("s", "n2", 2)]
+    nodes += linear("n2", "y", 2)
+    return nets.model(nodes, {"x": (1, TOKENS, WIDTH)}, ["y"], constants([1, 2]))
+
+
+def shuffled():
+    """Rows move between a normalisation and its product: a cyclic shift and a window partition."""
+    given = constants([1])
+    given |= {
+        "s0": np.array([4]), "e0": np.array([TOKENS]), "z": np.array([0]), "m": np.array([4]),
+        "ax": np.array([1]), "shape": np.array([3, 4, WIDTH]),
+    }  # fmt: skip
+    nodes = [
+        norm("x", "n", 1),
+        helper.make_node("Slice", ["n", "s0", "e0", "ax"], ["a"]),
+        helper.make_node("Slice", ["n", "z", "m", "ax"], ["b"]),
+        helper.make_node("Concat", ["a", "b"], ["rolled"], axis=1),
+        helper.make_node("Reshape", ["rolled", "shape"], ["windows"]),
+        *linear("windows", "y", 1),
+    ]
+    return nets.model(nodes, {"x": (1, TOKENS, WIDTH)}, ["y"], given)
+
+
+def feeds(net, count=8):
+    """Tokens with one channel a hundred times the others."""
+    found = nets.feeds(net, count)
+    for sample in found:
+        sample["x"] = sample["x"].copy()
+        sample["x"][..., 5] *= 100
+    return found
+
+
+@pytest.mark.parametrize("net", [pre_norm(), post_norm(), shuffled()])
+def test_smoothing_keeps_the_function(net):
+    samples = feeds(net)
+    changed = smooth(net, samples)
+    assert changed.notes
+    exact, found = nets.run(net, samples), nets.run(changed.model, samples)
+    assert nets.sqnr(exact, found) > 100
+
+
+def test_smoothing_doubles_a_normalisation_that_a_sum_reads():
+    changed = smooth(post_norm(), feeds(post_norm()))
+    kinds = [n.op_type for n in changed.model.graph]
+    assert kinds.count("LayerNormalization") == 3
+    assert "doubled" in changed.notes[0]
+
+
+def test_smoothing_leaves_what_reaches_other_operators():
+    nodes = [norm("x", "n", 1), helper.make_node("Sigmoid", ["n"], ["y"])]
+    net = nets.model(nodes, {"x": (1, TOKENS, WIDTH)}, ["y"], constants([1]))
+    assert smooth(net, feeds(net)).model is net
+
+
+def test_the_stream_is_what_normalisations_read_and_what_is_added_to_it():
+    net = pre_norm()
+    streams = find_streams(find_sites(FloatGraph(net.graph)))
+    assert streams == {"x", "s", "t", "l1", "l2"}
+
+
+def test_products_read_a_narrow_copy_of_a_stream():
+    net = post_norm()
+    widened = widen_streams(net)
+    assert widened.wide == {"x", "s", "n1", "l1"}
+    assert widened.narrowed == 1
+    (copy,) = [n for n in widened.model.graph if n.op_type == "Identity"]
+    assert copy.inputs[0].name == "n1"
+    assert {use.node.op_type for use in copy.outputs[0].uses()} == {"MatMul"}
+
+
+def quality(net, scheme):
+    """Output SQNR of the integer graph, in dB."""
+    samples = feeds(net)
+    quantized = quantize_model(net, samples, scheme).model
+    lowered = lower(quantized)
+    assert not lowered.cpu_nodes
+    (island,) = lowered.islands
+    found = np.stack([execute(island.graph, dict(s))["y"] for s in samples])
+    return nets.sqnr(nets.run(net, samples), found), island.graph
+
+
+@pytest.mark.parametrize("net", [pre_norm(), post_norm()])
+def test_16_bits_in_the_stream_and_smoothing_pay(net):
+    plain, _ = quality(net, PLAIN)
+    wide, graph = quality(net, dataclasses.replace(PLAIN, residual_stream="s16"))
+    smoothed, _ = quality(net, dataclasses.replace(PLAIN, residual_stream="s16", smoothing=True))
+    assert wide > plain + 1
+    assert smoothed > plain + 10
+    assert smoothed > 30
+    products = [n for n in graph.nodes if type(n.op).__name__ == "Dense"]
+    assert products
+    assert all(graph.tensors[n.inputs[0]].dtype is not DType.S16 for n in products)
+
+
+def test_a_convolutional_network_has_no_stream():
+    net = nets.classifier()
+    assert widen_streams(net).model is net
+    report = quantize_model(net, nets.feeds(net), Scheme()).report
+    assert not any("residual" in note for note in report.notes)
