@@ -29,8 +29,9 @@ Operators
       ConvTranspose, Gemm, MatMul or normalisation beside them where exact, also through Reshape,
       Transpose, Slice and Split; a BatchNormalization that stays has one output and a stated
       epsilon.
-    - normalisations are LayerNormalization over the last axis (elsewhere between Transposes),
-      GroupNormalization, InstanceNormalization; their bias is there only where one was given.
+    - normalisations are LayerNormalization and RMSNormalization over the last axis (elsewhere
+      between Transposes), GroupNormalization, InstanceNormalization, LpNormalization with p = 2;
+      the bias of the first is there only where one was given.
     - Gemm: alpha = beta = 1, transA = 0, transB = 1, constant weight [N, K], constant bias [N] or
       none. MatMul by a constant matrix is Gemm when its left side has rank 2; a Gemm of flattened
       tokens is MatMul and Add on the tokens.

@@ -17,7 +17,7 @@ _LARGEST_OPERAND = 4096
 _IR_VERSION = 10
 
 # onnx has no inference function for these; their results are like their first input.
-_LIKE_INPUT = frozenset({"GroupNormalization", "MeanVarianceNormalization"})
+_LIKE_INPUT = frozenset({"GroupNormalization", "MeanVarianceNormalization", "RMSNormalization"})
 
 OutputType = tuple[ir.TypeProtocol | None, ir.Shape | None]
 

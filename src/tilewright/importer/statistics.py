@@ -76,6 +76,10 @@ class Quotient:
     scale: Float64
     inverse: ir.Value
 
+    def sources(self) -> list[ir.Node]:
+        """The nodes from the tensor whose root it is to the quotient."""
+        return sources_between(self.root.square.data, self.node)
+
 
 def mean_of(value: ir.Value | None) -> Mean | None:
     """The mean that the value holds, times a factor, in whatever shape."""
@@ -351,3 +355,20 @@ def _root_of_inverse(value: ir.Value | None) -> Root | None:
         reciprocal = producer_of(without_reshapes(inverse), "Reciprocal")
         radicand = reciprocal.inputs[0] if reciprocal is not None else None
     return None if radicand is None else _root_of_radicand(radicand)
+
+
+def sources_between(data: ir.Value, end: ir.Node) -> list[ir.Node]:
+    """The nodes by which `end` depends on the value alone, `end` last."""
+    inside: list[ir.Node] = []
+    stack, seen = [end], {data}
+    while stack:
+        node = stack.pop()
+        inside.append(node)
+        for value in node.inputs:
+            if value is None or value in seen:
+                continue
+            seen.add(value)
+            maker = value.producer()
+            if maker is not None:
+                stack.append(maker)
+    return inside[::-1]

@@ -40,6 +40,7 @@ from tilewright.importer.statistics import (
     deviation_of,
     mean_of,
     quotient_of,
+    sources_between,
 )
 
 NAME = "layer_norm"
@@ -70,7 +71,7 @@ def run(model: ir.Model) -> PassResult:
         if isinstance(match, str):
             misses.append(NearMiss.at(node, NAME, match))
         else:
-            changes += _write(editor, quotient, match)
+            changes += _write(editor, match)
     return PassResult(NAME, changes, tuple(misses))
 
 
@@ -136,12 +137,12 @@ def _is_mean_times(value: ir.Value | None, mean: Mean, inverse: ir.Value) -> boo
     )
 
 
-def _write(editor: Editor, quotient: Quotient, match: _Match) -> bool:
+def _write(editor: Editor, match: _Match) -> bool:
     data, axes, end = match.mean.data, match.mean.axes, match.end
     shape, dtype = static_shape(data), data.dtype
     if shape is None or dtype is None or static_shape(end.outputs[0]) != shape:
         return False
-    sources = _sources(quotient, end)
+    sources = sources_between(data, end)
     kind = dtype.numpy()
 
     def normalise(op_type: str, count: int, attributes: dict[str, Attribute]) -> _Writer:
@@ -182,20 +183,3 @@ def _is_per_channel(match: _Match, shape: Sequence[int]) -> bool:
     channels = (1, shape[1], *(1,) * (len(shape) - 2))
     dims = [(1,) * (len(shape) - c.ndim) + c.shape for c in constants]
     return all(d in (channels, (1,) * len(shape)) for d in dims)
-
-
-def _sources(quotient: Quotient, end: ir.Node) -> list[ir.Node]:
-    """The nodes between the tensor that is normalised and the end, in order."""
-    inside: list[ir.Node] = []
-    stack, seen = [end], {quotient.root.square.data}
-    while stack:
-        node = stack.pop()
-        inside.append(node)
-        for value in node.inputs:
-            maker = value.producer() if value is not None and value not in seen else None
-            if value is not None:
-                seen.add(value)
-            if maker is not None:
-                stack.append(maker)
-    order = {node: index for index, node in enumerate(inside)}
-    return sorted(inside, key=lambda node: -order[node])
