@@ -95,8 +95,8 @@ def contestants(
         yield from _both(setting, built.quantized, threads)
         yield Contestant(setting, "C runtime", _runtime(built, source.input, threads))
     static = work / f"{source.network.name}.static.onnx"
-    onnx.save(peers.static(float_model, source.network.shape), static)
-    samples = [value[None] for value in building.read_samples(source)]
+    onnx.save(peers.static(float_model, source.network.shapes), static)
+    samples = building.read_samples(source)
     for peer in wanted:
         target = work / f"{source.network.name}.{peer}.onnx"
         peers.quantize(peer, static, samples, target)
@@ -163,7 +163,7 @@ def measure(args: argparse.Namespace, work: Path, show: Callable[[Row], None]) -
     sets = ["pictures", "tiny"] + (["sample"] if args.data else [])
     for name in args.models:
         source = building.prepare(REAL[name], work)
-        size = source.network.shape[2]
+        size = source.network.shapes[0][2]
         field = list(contestants(source, args.peers, work, args.threads))
         for chosen in args.sets or sets:
             views = _limited(pictures.views_of(chosen, size, args.data), args.limit)

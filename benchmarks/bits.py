@@ -64,7 +64,7 @@ class Row:
 
     network: str
     target: str
-    shape: tuple[int, ...]
+    shapes: tuple[tuple[int, ...], ...]
     trained: bool
     nodes_npu: int = 0
     nodes_cpu: list[str] = field(default_factory=list)
@@ -135,9 +135,7 @@ class CRuntime:
         return outputs
 
 
-def check(
-    built: building.Built, samples: Sequence[Array], input_name: str, row: Row
-) -> Iterator[str]:
+def check(built: building.Built, samples: Sequence[Values], row: Row) -> Iterator[str]:
     """Run every executor over every sample; yields the names of those that agreed.
 
     Raises:
@@ -151,8 +149,7 @@ def check(
     given: list[tuple[Values, Values, dict[str, dict[str, Array]]]] = []
     start = time.perf_counter()
     by_reference = Execution(plan, expected.runners())
-    for sample in samples:
-        values = {input_name: sample}
+    for values in samples:
         found = by_reference.run(values)
         given.append((values, found, dict(expected.codes)))
         for name, exact in run_float(values).items():
@@ -200,7 +197,7 @@ def _finite(decibels: float | None) -> float | None:
 
 def measure(network: models.Network, target: str, work: Path, samples: int) -> Row:
     """Build one network for one target and compare the executors."""
-    row = Row(network.name, target, network.shape, network.trained)
+    row = Row(network.name, target, network.shapes, network.trained)
     try:
         source = building.prepare(network, work)
         modes = [m for m in MODES if m in load_target(target).modes]
@@ -210,10 +207,7 @@ def measure(network: models.Network, target: str, work: Path, samples: int) -> R
         row.cycles = {mode: figures.max_cycle for mode, figures in report.modes.items()}
         row.nodes_npu = report.nodes_npu
         row.nodes_cpu = [f"{n.op} {n.name}: {n.reason}" for n in report.nodes_cpu]
-        stacked = building.read_samples(source)
-        size = network.shape[0]
-        chosen = [stacked[i * size : (i + 1) * size] for i in range(samples)]
-        for who in check(built, chosen, source.input, row):
+        for who in check(built, building.read_samples(source)[:samples], row):
             row.executors.append(who)
     except Difference as difference:
         row.difference = str(difference)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx
-from models import Network
+from models import Network, input_names
 
 import tilewright
 from tilewright.api import OPTIMIZED, QUANTIZED, Build
@@ -18,6 +18,8 @@ from tilewright.compiled import CompiledModel
 from tilewright.targets import load_target, target_names
 
 Array = npt.NDArray[Any]
+Feeds = dict[str, Array]
+"""Input name -> array."""
 
 CALIBRATION = 32
 NOISE_CALIBRATION = 8
@@ -30,14 +32,20 @@ class Source:
 
     Args:
         model: as its author published it.
-        samples: .npz, samples stacked along the batch axis under the input's name.
-        input: name of the input.
+        samples: .npz, for each input its samples stacked along a new first axis.
+        inputs: names, in the model's order.
     """
 
     network: Network
     model: Path
     samples: Path
-    input: str
+    inputs: tuple[str, ...]
+
+    @property
+    def input(self) -> str:
+        """The only input of a network that has one."""
+        (name,) = self.inputs
+        return name
 
 
 @dataclass(frozen=True)
@@ -64,24 +72,28 @@ def prepare(network: Network, work: Path, count: int | None = None) -> Source:
     Args:
         count: calibration samples; default: 32, or 8 for networks without trained weights.
     """
-    folder = work / network.name / "x".join(map(str, network.shape))
+    shapes = ["x".join(map(str, shape)) for shape in network.shapes]
+    folder = work / network.name / "_".join(shapes)
     folder.mkdir(parents=True, exist_ok=True)
     model_file, samples_file = folder / "float.onnx", folder / "samples.npz"
     model = network.load()
-    name = network.input_name(model)
+    names = input_names(model)
     if not model_file.exists():
         onnx.save(model, model_file)
     if not samples_file.exists():
         wanted = count or (CALIBRATION if network.trained else NOISE_CALIBRATION)
-        stacked = np.concatenate(list(network.samples(wanted)))
-        np.savez(samples_file, allow_pickle=False, **{name: stacked})
-    return Source(network, model_file, samples_file, name)
+        columns = zip(*network.samples(wanted), strict=True)
+        stacked = {name: np.stack(column) for name, column in zip(names, columns, strict=True)}
+        np.savez(samples_file, allow_pickle=False, **stacked)
+    return Source(network, model_file, samples_file, names)
 
 
-def read_samples(source: Source) -> Array:
-    """The calibration samples, stacked along the first axis."""
-    stacked: Array = np.load(source.samples)[source.input]
-    return stacked
+def read_samples(source: Source) -> list[Feeds]:
+    """The calibration samples."""
+    with np.load(source.samples) as stored:
+        columns = {name: stored[name] for name in source.inputs}
+    count = len(next(iter(columns.values())))
+    return [{name: column[i] for name, column in columns.items()} for i in range(count)]
 
 
 def build(
@@ -100,7 +112,7 @@ def build(
     """
     chosen = tuple(modes if modes is not None else load_target(target).modes)
     settings: dict[str, Any] = {
-        "input_shapes": {source.input: list(source.network.shape)},
+        "input_shapes": dict(zip(source.inputs, map(list, source.network.shapes), strict=True)),
         "input": {"kind": "tensor"},
         **(choices or {}),
     }

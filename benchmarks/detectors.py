@@ -135,10 +135,8 @@ def runners(source: building.Source, work: Path) -> Iterator[tuple[str, str, Run
         lambda value: built.model.outputs_of(execution.run({source.input: value})),
     )
     static = work / "static.onnx"
-    onnx.save(peers.static(model, source.network.shape), static)
-    size = source.network.shape[0]
-    stacked = building.read_samples(source)
-    samples = [stacked[i : i + size] for i in range(0, len(stacked), size)]
+    onnx.save(peers.static(model, source.network.shapes), static)
+    samples = building.read_samples(source)
     for peer in peers.ORT_PEERS:
         target = work / f"{peer}.onnx"
         peers.quantize(peer, static, samples, target)
@@ -216,10 +214,10 @@ def branches(name: str, folder: Path, work: Path) -> Iterator[BranchRow]:
     size = JOINED[name]
     shape = (1, 3, size, size)
     join = Join.of(models.structure(folder, name))
-    samples = partial(models.noise, shape)
-    joined = models.Network(name, shape, samples, lambda: join.model, trained=False)
-    alone = models.Network(f"{name}-cut", shape, samples, lambda: join.head, trained=False)
-    inputs = list(samples(BRANCH_SAMPLES))
+    samples = partial(models.noise, (shape,))
+    joined = models.Network(name, (shape,), samples, lambda: join.model, trained=False)
+    alone = models.Network(f"{name}-cut", (shape,), samples, lambda: join.head, trained=False)
+    inputs = [value for (value,) in samples(BRANCH_SAMPLES)]
     exact = [_session(join.model)(value)[join.output] for value in inputs]
     tail = sessions.session(join.tail)
     quantized = []

@@ -1,10 +1,10 @@
-"""The networks that are measured: origin, input shape and real calibration samples of each."""
+"""The networks that are measured: origin, input shapes and real calibration samples of each."""
 
 from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,32 +22,36 @@ from tilewright.assets.cache import asset_path
 from tilewright.assets.pictures import calibration_views
 
 Array = npt.NDArray[Any]
+Shape = tuple[int, ...]
 Samples = Iterator[Array]
+"""Of a network with one input."""
 
 SEED = 2024
 
 
 @dataclass(frozen=True)
 class Network:
-    """A network with one image-like input.
+    """A network.
 
     Args:
         name: of the asset or of the structure.
-        shape: static shape of its input.
-        samples: yields that many inputs of that shape, none of which is scored.
+        shapes: static shape of each input, in the model's order.
+        samples: yields that many samples, an array for each input, none of which is scored.
         load: the ONNX model as its author published it.
         trained: whether its weights mean anything.
     """
 
     name: str
-    shape: tuple[int, ...]
-    samples: Callable[[int], Samples]
+    shapes: tuple[Shape, ...]
+    samples: Callable[[int], Iterator[tuple[Array, ...]]]
     load: Callable[[], onnx.ModelProto]
     trained: bool = True
 
-    def input_name(self, model: onnx.ModelProto) -> str:
-        constants = {t.name for t in model.graph.initializer}
-        return next(str(i.name) for i in model.graph.input if i.name not in constants)
+
+def input_names(model: onnx.ModelProto) -> tuple[str, ...]:
+    """Names of the inputs that are fed; older models list their constants among the inputs."""
+    constants = {t.name for t in model.graph.initializer}
+    return tuple(i.name for i in model.graph.input if i.name not in constants)
 
 
 # Calibration samples, one function for each kind of preprocessing.
@@ -114,19 +118,25 @@ def _face_rows(height: int, width: int, margin: float, count: int) -> Samples:
         yield rows(face.resize((width, height)), 127.5, 128)
 
 
-def noise(shape: tuple[int, ...], count: int) -> Samples:
+def noise(shapes: Sequence[Shape], count: int) -> Iterator[tuple[Array, ...]]:
     """Seeded normal noise: for structures, whose weights are random too."""
     rng = np.random.default_rng(SEED)
     for _ in range(count):
-        yield rng.standard_normal(shape, dtype=np.float32)
+        yield tuple(rng.standard_normal(shape, dtype=np.float32) for shape in shapes)
 
 
 def _asset(name: str) -> onnx.ModelProto:
     return onnx.load(asset_path(name))
 
 
-def _real(name: str, shape: tuple[int, ...], samples: Callable[[int], Samples]) -> Network:
-    return Network(name, shape, samples, partial(_asset, name))
+def _real(name: str, shape: Shape, samples: Callable[[int], Samples]) -> Network:
+    """A network with one input."""
+    return Network(name, (shape,), partial(_alone, samples), partial(_asset, name))
+
+
+def _alone(samples: Callable[[int], Samples], count: int) -> Iterator[tuple[Array, ...]]:
+    for sample in samples(count):
+        yield (sample,)
 
 
 IMAGENET = (IMAGENET_MEAN, IMAGENET_STD)
@@ -176,7 +186,7 @@ def structures(folder: Path, *, reduced: bool = False) -> dict[str, Network]:
         side = REDUCED[size] if reduced else size
         shape = (1, 3, side, side)
         loader = partial(_structure, folder, name, shape)
-        found[name] = Network(name, shape, partial(noise, shape), loader, trained=False)
+        found[name] = Network(name, (shape,), partial(noise, (shape,)), loader, trained=False)
     return found
 
 
@@ -191,7 +201,7 @@ def structure(folder: Path, name: str) -> onnx.ModelProto:
     return model
 
 
-def _structure(folder: Path, name: str, shape: tuple[int, ...]) -> onnx.ModelProto:
+def _structure(folder: Path, name: str, shape: Shape) -> onnx.ModelProto:
     model = structure(folder, name)
     for dimension, size in zip(model.graph.input[0].type.tensor_type.shape.dim, shape, strict=True):
         dimension.dim_value = size

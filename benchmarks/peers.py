@@ -5,7 +5,7 @@ per-channel weights, s8 or u8 activations.  `nncf`: `nncf.quantize` with its def
 fast bias correction); `nncf-minmax`: the same with min-max ranges.  NNCF gets a virtual environment
 of its own, since it pins other libraries than ours.  As a program, this module quantizes one file:
 
-    python benchmarks/peers.py ort-u8 float.onnx samples.npy quantized.onnx
+    python benchmarks/peers.py ort-u8 float.onnx samples.npz quantized.onnx
     python benchmarks/peers.py ort-u8 float.onnx pictures/ quantized.onnx
 """
 
@@ -16,7 +16,7 @@ import importlib
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,8 @@ import onnx
 from onnx import version_converter
 
 Array = npt.NDArray[Any]
+Feeds = dict[str, Array]
+"""Input name -> array."""
 
 ORT_PEERS = ("ort-s8", "ort-u8")
 NNCF_PEERS = ("nncf", "nncf-minmax")
@@ -35,40 +37,37 @@ NNCF_REQUIREMENTS = ("nncf==3.4.0", "onnx<2", "onnxruntime<2")
 PER_CHANNEL_OPSET = 13
 
 
-class Feeds:
+class Reader:
     """Calibration samples as `quantize_static` reads them."""
 
-    def __init__(self, name: str, samples: Iterable[Array]) -> None:
-        self._name = name
-        self._samples = list(samples)
-        self._left: Iterator[Array] = iter(self._samples)
+    def __init__(self, samples: Iterable[Feeds]) -> None:
+        self.samples = list(samples)
+        self._left: Iterator[Feeds] = iter(self.samples)
 
     def __len__(self) -> int:
-        return len(self._samples)
+        return len(self.samples)
 
     def rewind(self) -> None:
         """Start again."""
-        self._left = iter(self._samples)
+        self._left = iter(self.samples)
 
-    def get_next(self) -> Mapping[str, Array] | None:
+    def get_next(self) -> Feeds | None:
         """The next sample, or None behind the last."""
-        value = next(self._left, None)
-        return None if value is None else {self._name: value}
+        return next(self._left, None)
 
 
-def static(model: onnx.ModelProto, shape: tuple[int, ...]) -> onnx.ModelProto:
-    """The model with a static input, no initializers among its inputs, and an opset that has
-    per-channel quantization: what every tool here reads."""
+def static(model: onnx.ModelProto, shapes: Sequence[Sequence[int]]) -> onnx.ModelProto:
+    """The model with static inputs, no initializers among them, and an opset that has per-channel
+    quantization: what every tool here reads."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     constants = {t.name for t in copy.graph.initializer}
     inputs = [i for i in copy.graph.input if i.name not in constants]
     del copy.graph.input[:], copy.graph.value_info[:]
-    copy.graph.input.extend(inputs)
     copy.ir_version = max(copy.ir_version, 8)
-    for dimension, size in zip(inputs[0].type.tensor_type.shape.dim, shape, strict=True):
-        dimension.dim_value = size
-    del copy.graph.input[:]
+    for value, shape in zip(inputs, shapes, strict=True):
+        for dimension, size in zip(value.type.tensor_type.shape.dim, shape, strict=True):
+            dimension.dim_value = size
     copy.graph.input.extend(inputs)
     if next(o.version for o in copy.opset_import if o.domain in ("", "ai.onnx")) < 13:
         copy = version_converter.convert_version(copy, PER_CHANNEL_OPSET)
@@ -77,16 +76,15 @@ def static(model: onnx.ModelProto, shape: tuple[int, ...]) -> onnx.ModelProto:
     return onnx.shape_inference.infer_shapes(copy)
 
 
-def quantize(peer: str, source: Path, samples: Iterable[Array], target: Path) -> None:
+def quantize(peer: str, source: Path, samples: Iterable[Feeds], target: Path) -> None:
     """Quantize the static model `source` with one of PEERS; `target` is a QDQ file."""
-    name = onnx.load(source, load_external_data=False).graph.input[0].name
     if peer in ORT_PEERS:
-        quantize_static(source, Feeds(name, samples), target, unsigned=peer == "ort-u8")
+        quantize_static(source, Reader(samples), target, unsigned=peer == "ort-u8")
     else:
         _in_own_environment(peer, source, samples, target)
 
 
-def quantize_static(source: Path, feeds: Feeds, target: Path, *, unsigned: bool) -> None:
+def quantize_static(source: Path, feeds: Reader, target: Path, *, unsigned: bool) -> None:
     """onnxruntime: preparation, then MinMax, per channel."""
     from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType
     from onnxruntime.quantization import quantize_static as quantize_onnx
@@ -110,11 +108,13 @@ def quantize_static(source: Path, feeds: Feeds, target: Path, *, unsigned: bool)
         )
 
 
-def _in_own_environment(peer: str, source: Path, samples: Iterable[Array], target: Path) -> None:
+def _in_own_environment(peer: str, source: Path, samples: Iterable[Feeds], target: Path) -> None:
     python = nncf_python()
+    given = list(samples)
     with tempfile.TemporaryDirectory() as folder:
-        data = Path(folder) / "samples.npy"
-        np.save(data, np.stack(list(samples)))
+        data = Path(folder) / "samples.npz"
+        stacked = {name: np.stack([s[name] for s in given]) for name in given[0]}
+        np.savez(data, allow_pickle=False, **stacked)
         subprocess.run([python, __file__, peer, source, data, target], check=True)
 
 
@@ -130,32 +130,35 @@ def nncf_python() -> Path:
     return python
 
 
-def _quantize_nncf(peer: str, source: Path, feeds: Feeds, target: Path) -> None:
+def _quantize_nncf(peer: str, source: Path, feeds: Reader, target: Path) -> None:
     nncf = importlib.import_module("nncf")
     estimators = importlib.import_module("nncf.quantization.range_estimator")
     advanced = importlib.import_module("nncf.quantization.advanced_parameters")
     own = advanced.AdvancedQuantizationParameters(
         activations_range_estimator_params=estimators.RangeEstimatorParametersSet.MINMAX
     )
-    items = [feeds.get_next() for _ in range(len(feeds))]
     quantized = nncf.quantize(
         onnx.load(source),
-        nncf.Dataset(items),
+        nncf.Dataset(feeds.samples),
         preset=nncf.QuantizationPreset.MIXED,
-        subset_size=len(items),
+        subset_size=len(feeds),
         advanced_parameters=own if peer == "nncf-minmax" else None,
     )
     onnx.save(quantized, target)
 
 
-def _read(samples: Path) -> Iterable[Array]:
+def _read(samples: Path, name: str) -> list[Feeds]:
+    """The samples of an .npz, or the pictures of a folder for the input `name`."""
     if samples.is_dir():
         from pictures import planes
         from PIL import Image
 
-        return [planes(Image.open(path), 127, 128) for path in sorted(samples.iterdir())]
-    stacked: Array = np.load(samples, mmap_mode="r")
-    return list(stacked)
+        files = sorted(samples.iterdir())
+        return [{name: planes(Image.open(path), 127, 128)} for path in files]
+    with np.load(samples) as stored:
+        columns = dict(stored)
+    count = len(next(iter(columns.values())))
+    return [{key: column[i] for key, column in columns.items()} for i in range(count)]
 
 
 def main() -> None:
@@ -167,12 +170,12 @@ def main() -> None:
     parser.add_argument(
         "samples",
         type=Path,
-        help=".npy, samples along the first axis, or a folder of pictures for (x - 127) / 128",
+        help=".npz, an array of samples for each input, or a folder of pictures (x - 127) / 128",
     )
     parser.add_argument("target", type=Path, help="QDQ ONNX to write")
     args = parser.parse_args()
     name = onnx.load(args.source).graph.input[0].name
-    feeds = Feeds(name, _read(args.samples))
+    feeds = Reader(_read(args.samples, name))
     if args.peer in ORT_PEERS:
         quantize_static(args.source, feeds, args.target, unsigned=args.peer == "ort-u8")
     else:

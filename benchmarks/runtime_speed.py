@@ -60,15 +60,14 @@ def engines(
     source: building.Source, graph_file: bytes, int8: Path, threads: int
 ) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Name and one inference of each engine; the C runtime's best instruction set comes first."""
-    value = building.read_samples(source)[: source.network.shape[0]]
+    feeds = building.read_samples(source)[0]
     for name, model in ((FLOAT, source.model), (INT8, int8)):
         session = sessions.session(model, threads=threads)
-        feeds = {session.get_inputs()[0].name: value}
         yield name, partial(session.run, None, feeds)
     for isa in reversed(usable_instruction_sets(graph_file)):
         with instruction_set(isa):
             runtime = Runtime(graph_file, threads)
-        yield f"C runtime, {isa}", partial(runtime.run, {source.input: value})
+        yield f"C runtime, {isa}", partial(runtime.run, feeds)
 
 
 def measure(network: Network, threads: list[int], rounds: int, work: Path) -> Iterator[Row]:
@@ -76,11 +75,8 @@ def measure(network: Network, threads: list[int], rounds: int, work: Path) -> It
     built = building.build(source, TARGET, source.model.parent / TARGET)
     (artifact,) = built.model.container.artifacts
     static, int8 = work / "static.onnx", work / "int8.onnx"
-    onnx.save(peers.static(onnx.load(source.model), network.shape), static)
-    size = network.shape[0]
-    stacked = building.read_samples(source)
-    samples = [stacked[i : i + size] for i in range(0, len(stacked), size)]
-    peers.quantize("ort-u8", static, samples, int8)
+    onnx.save(peers.static(onnx.load(source.model), network.shapes), static)
+    peers.quantize("ort-u8", static, building.read_samples(source), int8)
     for count in threads:
         ready = dict(engines(source, artifact.graph, int8, count))
         taken: dict[str, list[float]] = {name: [] for name in ready}
