@@ -31,8 +31,8 @@ check-all: test
 	$(MAKE) hub
 
 lint: $(DEV_STAMP)
-	$(BIN)/ruff format --check src tests benchmarks
-	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks examples
+	$(BIN)/ruff check src tests benchmarks examples
 	@if [ -n "$(C_SOURCES)" ]; then $(BIN)/clang-format --dry-run --Werror $(C_SOURCES); fi
 
 types: $(DEV_STAMP)
@@ -70,8 +70,8 @@ hub: $(HUB_STAMP)
 	$(HUB)/bin/pytest tests/hub
 
 format: $(DEV_STAMP)
-	$(BIN)/ruff check --fix-only -q src tests benchmarks
-	$(BIN)/ruff format -q src tests benchmarks
+	$(BIN)/ruff check --fix-only -q src tests benchmarks examples
+	$(BIN)/ruff format -q src tests benchmarks examples
 	@if [ -n "$(C_SOURCES)" ]; then $(BIN)/clang-format -i $(C_SOURCES); fi
 
 # Pages that are generated from the code.
