@@ -13,7 +13,8 @@ import onnx
 from models import Network, input_names
 
 import tilewright
-from tilewright.api import OPTIMIZED, QUANTIZED, Build
+from tilewright.api import Build
+from tilewright.building import OPTIMIZED, QUANTIZED
 from tilewright.compiled import CompiledModel
 from tilewright.targets import load_target, target_names
 

@@ -130,7 +130,7 @@ def bits(content: Content) -> str:
     return f"{note}\n\n{table(header, rows)}"
 
 
-STAGES = ("import", "quantize", "compile", "measure")
+STAGES = ("import", "calibrate", "quantize", "compile", "measure")
 
 
 def detectors(content: Content) -> str:

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from tilewright import __version__
+from tilewright.config import BuildConfig
 from tilewright.errors import ModelError
 from tilewright.files import sha256_of
 from tilewright.report.content import Report
+from tilewright.targets import NumericRules
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,37 @@ def content_key(*parts: object) -> str:
 def key_of(*parts: object) -> str:
     """Hash of plain values and of the tool itself."""
     return content_key(_tool_digest(), *parts)
+
+
+def calibration_settings(config: BuildConfig, rules: NumericRules) -> list[Any]:
+    """What calibration reads of a configuration, the samples apart, and of a chip.
+
+    Of a chip it is only whether there are 16-bit activations, which decides where tensors are
+    observed.  Types are not in it, nor parameters of observers: they choose among what was seen.
+    """
+    quantization = config.quantization
+    overrides = [(o.name, o.op, o.observer) for o in quantization.overrides if o.observer]
+    return [
+        config.calibration.observer,
+        overrides,
+        quantization.bias_correction,
+        quantization.equalization,
+        quantization.smoothing,
+        quantization.residual_stream if "s16" in rules.activation_types else "same",
+    ]
+
+
+def rules_that_count(rules: NumericRules) -> list[Any]:
+    """What quantization reads of a chip: chips that agree in it share their quantized model."""
+    return [
+        rules.default_activation,
+        rules.symmetric,
+        rules.weight_types[0],
+        rules.per_channel,
+        rules.power_of_two,
+        rules.concat_same_scale,
+        "s16" in rules.activation_types,
+    ]
 
 
 def fresh(old: Report | None, stage: str, key: str, folder: Path, artifact: str | None) -> bool:

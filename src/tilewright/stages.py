@@ -1,13 +1,12 @@
 """The stages of a build, one function each: artifact in, artifact out, and what was found.
 
-Nothing here knows of caching or of the order of a whole build (`tilewright.api` does).
+Nothing here knows of caching or of the order of a whole build (`tilewright.building` does).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import shutil
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,11 +23,9 @@ from tilewright.container import (
     Container,
     write_container,
 )
-from tilewright.data import InputDescription, SampleSet, explain, open_samples, pixels_to_table
-from tilewright.data.checks import CalibrationChecks, CalibrationWarning
+from tilewright.data import InputDescription, SampleSet, explain, pixels_to_table
 from tilewright.data.preprocess import picture_form
-from tilewright.errors import ConfigError, ModelError
-from tilewright.first_layer import first_layer_warning
+from tilewright.errors import ModelError
 from tilewright.inference import InferenceSession
 from tilewright.targets import Target
 
@@ -40,13 +37,12 @@ if TYPE_CHECKING:
     from tilewright.importer import Imported
     from tilewright.lowering import Lowered
     from tilewright.program import Program
-    from tilewright.quantize import Quantized
+    from tilewright.quantize import Calibration, Quantized
 
 Array = npt.NDArray[Any]
 Progress = Callable[[str, int, int], None]
 
 PREVIEW_SEED = 0
-KEPT_PICTURES = 32
 
 
 # Inputs
@@ -108,121 +104,60 @@ def _noise(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any
 # Quantize
 
 
-class CalibrationFeeds:
-    """Samples as the quantizer reads them: several times, checked the first time.
-
-    Attributes:
-        pictures: the first KEPT_PICTURES, fitted, where the only input takes pictures.
-    """
-
-    def __init__(self, samples: SampleSet) -> None:
-        self.samples = samples
-        self.checks = CalibrationChecks(samples.inputs)
-        self.pictures: list[npt.NDArray[np.uint8]] = []
-        self._passes = 0
-
-    def __len__(self) -> int:
-        return len(self.samples)
-
-    def __iter__(self) -> Iterator[dict[str, Array]]:
-        first = self._passes == 0
-        self._passes += 1
-        for sample in self.samples:
-            if first:
-                self.checks.add(sample)
-                if sample.pixels and len(self.pictures) < KEPT_PICTURES:
-                    self.pictures += sample.pixels.values()
-            yield sample.feeds
-
-
-def open_calibration(config: BuildConfig, descriptions: Sequence[InputDescription]) -> SampleSet:
-    """The calibration samples.
-
-    Raises:
-        ConfigError: none are configured.
-        DataError: they cannot be read.
-    """
-    if config.calibration.data is None:
-        raise ConfigError(
-            "no calibration data",
-            fix="give --calib PICTURES, or --calib random:32 to test structure and speed",
-            code="TW-2113",
-        )
-    return open_samples(
-        config.calibration.data,
-        descriptions,
-        limit=config.calibration.samples,
-        seed=config.calibration.seed,
-    )
-
-
 def quantize_stage(
     model: ir.Model,
-    source: Path,
     samples: SampleSet,
+    calibration: Calibration,
     config: BuildConfig,
     target: Target,
     output: Path,
     progress: Progress,
 ) -> tuple[Quantized, dict[str, Any]]:
-    """Calibrate, quantize, write the QDQ model.
+    """Choose scales, correct biases, write the QDQ model.
 
     Args:
         model: in canonical form.
-        source: the file that it came from, whose own statistics the samples are held against.
+        samples: those of the calibration; read when biases are corrected.
+        calibration: what they showed in the float model, which is not run again.
     """
-    from tilewright.data.samples import MEANINGLESS
     from tilewright.importer import save
     from tilewright.quantize import quantize_model, resolve_scheme
 
     scheme = resolve_scheme(target.numeric, config.quantization, config.calibration)
-    feeds = CalibrationFeeds(samples)
-    start = time.perf_counter()
-
-    def report(what: str, done: int, total: int | None) -> None:
-        progress(what, done, total or 0)
-
-    quantized = quantize_model(model, feeds, scheme, progress=report)
-    seconds = time.perf_counter() - start
+    quantized = quantize_model(
+        model, _Feeds(samples), scheme, calibration=calibration, progress=tell(progress)
+    )
     quantized.model.metadata_props.update(preprocessing.metadata_of(samples.inputs))
     save(quantized.model, output)
-    warnings = [*feeds.checks.warnings(), *quantized.report.warnings]
-    if samples.meaningless:
-        warnings.append(CalibrationWarning("random-samples", MEANINGLESS))
-    else:
-        first = first_layer_warning(source, (s.feeds for s in samples))
-        warnings += [first] if first is not None else _other_preprocessing(model, feeds)
-    calibration = quantized.report.seconds.get("calibrate", seconds)
     return quantized, {
         "scheme": quantized.report.scheme,
-        "observer": config.calibration.observer,
-        "samples": quantized.report.samples,
-        "samples_per_second": quantized.report.samples / max(calibration, 1e-9),
+        "observer": quantized.model.metadata_props[METADATA_PREFIX + "observer"],
         "notes": list(quantized.report.notes),
-        "warnings": [{"code": w.code, "text": w.text} for w in _unique(warnings)],
-        "meaningless": samples.meaningless,
     }
+
+
+class _Feeds:
+    """The samples as the quantizer reads them, more than once."""
+
+    def __init__(self, samples: SampleSet) -> None:
+        self.samples = samples
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __iter__(self) -> Iterator[dict[str, Array]]:
+        return (sample.feeds for sample in self.samples)
+
+
+def tell(progress: Progress) -> Callable[[str, int, int | None], None]:
+    """The quantizer's progress in the terms of a build."""
+    return lambda what, done, total: progress(what, done, total or 0)
 
 
 def adopt_stage(optimized: Path, output: Path) -> dict[str, Any]:
     """Take a model that another tool has quantized: its scales are used as they are."""
     shutil.copyfile(optimized, output)
-    return {"scheme": "as in the model that was given", "warnings": [], "notes": []}
-
-
-def _unique(warnings: Sequence[CalibrationWarning]) -> list[CalibrationWarning]:
-    return list(dict.fromkeys(warnings))
-
-
-def _other_preprocessing(model: ir.Model, feeds: CalibrationFeeds) -> list[CalibrationWarning]:
-    """Whether the model stands out more clearly under another usual preprocessing."""
-    from tilewright.data.variants import better_preprocessing
-
-    inputs = feeds.samples.inputs
-    if len(inputs) != 1 or not feeds.pictures:
-        return []
-    found = better_preprocessing(feeds.pictures, inputs[0], float_runner(model))
-    return [] if found is None else [found]
+    return {"scheme": "as in the model that was given", "notes": []}
 
 
 def float_runner(model: ir.Model | Path) -> Callable[[dict[str, Array]], dict[str, Array]]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from tilewright.api import resolve
 from tilewright.cache import content_key
+from tilewright.calibrating import calibrate_stage, open_calibration
 from tilewright.compiled import CompiledModel
 from tilewright.errors import ModelError
 from tilewright.files import replacing, sha256_of
@@ -20,7 +21,6 @@ from tilewright.stages import (
     describe_compiled,
     import_stage,
     modes_of,
-    open_calibration,
     own_target_text,
     pack,
     ports_of,
@@ -68,11 +68,12 @@ def quantize_file(
     inputs = describe_inputs(ports_of(imported.model), settings, imported.model.metadata_props)
     samples = open_calibration(settings, inputs)
     start = time.perf_counter()
+    calibration, seen = calibrate_stage(imported.model, model, samples, settings, target, progress)
     with replacing(output) as temporary:
         _, found = quantize_stage(
-            imported.model, model, samples, settings, target, temporary, progress
+            imported.model, samples, calibration, settings, target, temporary, progress
         )
-    return {"quantized": str(output), "seconds": time.perf_counter() - start, **found}
+    return {"quantized": str(output), "seconds": time.perf_counter() - start, **seen, **found}
 
 
 def compile_file(

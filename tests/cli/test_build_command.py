@@ -14,7 +14,10 @@ from console_run import process, run
 
 from tilewright.cli import console
 
-FILES = ["build.toml", "compiled.onnx", "optimized.onnx", "quantized.onnx", "report.html"]
+FILES = [
+    "build.toml", "calibration.npz", "compiled.onnx", "optimized.onnx", "quantized.onnx",
+    "report.html",
+]  # fmt: skip
 
 
 def build(
@@ -55,7 +58,7 @@ def test_build_prints_stable_fields(
     found = build(capsys, classifier, photos, out, "--target", "ax650n", "--npu-mode", "NPU1,NPU3")
     assert found["compiled"] == str(out / "compiled.onnx")
     assert found["target"] == "ax650n"
-    assert set(found["seconds"]) == {"import", "quantize", "compile", "measure"}
+    assert set(found["seconds"]) == {"import", "calibrate", "quantize", "compile", "measure"}
     assert found["peak_mib"] > 10
     assert found["nodes_npu"] == 7
     assert found["nodes_cpu"] == []
@@ -89,17 +92,22 @@ def test_only_what_a_change_reaches_is_run(
 ) -> None:
     out = tmp_path / "out"
     first = build(capsys, classifier, photos, out, "--target", "ax650n")
-    assert stages_run(first) == {"import", "quantize", "compile", "measure"}
+    assert stages_run(first) == {"import", "calibrate", "quantize", "compile", "measure"}
     mode = build(capsys, classifier, photos, out, "--target", "ax650n", "--npu-mode", "NPU2")
     assert stages_run(mode) == {"compile", "measure"}
     chip = build(capsys, classifier, photos, out, "--target", "cpu")
     assert stages_run(chip) == {"compile", "measure"}
     assert chip["modes"] == {}
+    rules = build(capsys, classifier, photos, out, "--target", "a311d")
+    assert stages_run(rules) == {"quantize", "compile", "measure"}
+    share = build(capsys, classifier, photos, out, "--target", "a311d", "--percentile", "99")
+    assert stages_run(share) == {"quantize", "compile", "measure"}
     observer = build(capsys, classifier, photos, out, "--target", "cpu", "--observer", "kl")
-    assert "quantize" in stages_run(observer) and "import" not in stages_run(observer)
+    assert stages_run(observer) >= {"calibrate", "quantize"}
+    assert "import" not in stages_run(observer)
     (photos / "photo03.png").write_bytes((photos / "photo04.png").read_bytes())
     data = build(capsys, classifier, photos, out, "--target", "cpu", "--observer", "kl")
-    assert "quantize" in stages_run(data)
+    assert stages_run(data) >= {"calibrate", "quantize"}
 
 
 def test_a_damaged_artifact_is_made_again(
@@ -120,7 +128,7 @@ def test_two_builds_are_byte_identical(
     more = ("--target", "ax650n", "--npu-mode", "NPU1,NPU3")
     build(capsys, classifier, photos, tmp_path / "one", *more)
     build(capsys, classifier, photos, tmp_path / "two", *more)
-    for name in FILES[:4]:
+    for name in FILES[:5]:
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
     texts = [run(capsys, "disasm", tmp_path / n, "--npu-mode", "NPU3").out for n in ("one", "two")]
     assert texts[0] == texts[1] and "mode" in texts[0]

@@ -95,7 +95,7 @@ def build(model: Path, folder: Path, views: Path) -> Build:
 
 def classify(result: Build, model: CompiledModel, fed: Fed) -> dict[str, Array]:
     """Scores of the picture: float, simulated in every mode, run on this CPU."""
-    from tilewright.api import OPTIMIZED
+    from tilewright.building import OPTIMIZED
     from tilewright.stages import float_runner
 
     output = model.plan.outputs[0].name
@@ -183,7 +183,7 @@ def print_speed(result: Build, model: CompiledModel, fed: Fed) -> None:
 
 
 def _onnxruntime_milliseconds(result: Build, fed: Fed) -> list[float]:
-    from tilewright.api import OPTIMIZED
+    from tilewright.building import OPTIMIZED
     from tilewright.stages import float_runner
 
     run = float_runner(result.folder / OPTIMIZED)

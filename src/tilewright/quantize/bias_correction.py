@@ -95,7 +95,7 @@ def correct_biases(
             run.correct(name)
         run.run_stage(number, samples)
         if progress is not None:
-            progress("correct", number + 1, len(stages))
+            progress("correct biases", number + 1, len(stages))
     for name in list(run.patches):
         run.correct(name)
     return Corrected(run.products, run.changes, len(run.used))

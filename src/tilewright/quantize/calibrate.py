@@ -8,7 +8,7 @@ the histograms.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence, Sized
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import onnx_ir as ir
@@ -46,6 +46,7 @@ class Calibration:
         pre_activations: output name of a product that ends the network in a saturating function ->
             its outputs on the first samples.
         channel_tops: value name of [N, C, H, W] -> [C] largest magnitude over all samples.
+        smoothing: normalised tensor -> [C] factors that were moved behind it before.
     """
 
     samples: int
@@ -53,6 +54,7 @@ class Calibration:
     means: dict[str, Array]
     pre_activations: dict[str, list[Array]]
     channel_tops: dict[str, FloatArray]
+    smoothing: dict[str, FloatArray] = field(default_factory=dict)
 
 
 def calibrate(

@@ -5,28 +5,31 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import onnx_ir as ir
 
-from tilewright.errors import UnsupportedError
 from tilewright.graph import Encoding
 from tilewright.ops.pattern import FloatGraph, Site
+from tilewright.quantize.algorithms.smoothing import smoothing_factors
 from tilewright.quantize.bias_correction import correct_biases, with_zero_biases
-from tilewright.quantize.calibrate import Progress, calibrate, calibration_warnings
-from tilewright.quantize.encodings import assign_encodings, observed_values
+from tilewright.quantize.calibrate import (
+    Calibration,
+    Progress,
+    calibrate,
+    calibration_warnings,
+)
+from tilewright.quantize.encodings import assign_encodings
 from tilewright.quantize.observers import OBSERVERS, TensorStatistics
-from tilewright.quantize.output_correction import output_probes
 from tilewright.quantize.outputs import cut_mixed_outputs
-from tilewright.quantize.preparation import prepare
-from tilewright.quantize.probes import product_probes
+from tilewright.quantize.preparation import Prepared, prepare
 from tilewright.quantize.qdq import Quantization, write_qdq
 from tilewright.quantize.ranges import Range
 from tilewright.quantize.report import CpuRow, QuantizationReport
-from tilewright.quantize.scheme import Scheme, check_overrides
+from tilewright.quantize.scheme import Scheme
 from tilewright.quantize.sessions import Feeds
-from tilewright.quantize.sites import Partition, find_sites, without_idle_movement
+from tilewright.quantize.sites import Partition
 from tilewright.quantize.weights import QuantizedProduct, quantize_product
 
 METADATA = "pkg.tilewright."
@@ -43,20 +46,21 @@ class Quantized:
     report: QuantizationReport
 
 
-def quantize_model(
+def calibrate_model(
     model: ir.Model,
     samples: Iterable[Feeds],
     scheme: Scheme,
     *,
     progress: Progress | None = None,
-) -> Quantized:
-    """Calibrate and quantize a canonical float model.
+) -> Calibration:
+    """Run the samples through a canonical float model and keep what quantization needs of them.
 
     Args:
         model: left unchanged.
-        samples: feeds by input name; iterated up to four times, in the same order each time.  An
+        samples: feeds by input name; iterated up to three times, in the same order each time.  An
             iterator, which can be read once only, is held in memory.
-        scheme: types and algorithms.
+        scheme: its observers, algorithms and `residual_stream` count.  Types do not: the result
+            serves every scheme that differs in nothing else.
         progress: called after every sample with the stage, samples done and samples in all.
 
     Raises:
@@ -65,38 +69,73 @@ def quantize_model(
         QuantizationError: tensors that are not finite.
         ConfigError: an override names nothing in the model.
     """
+    _, calibration = _calibrated(model, _repeatable(samples), scheme, progress)
+    return calibration
+
+
+def _calibrated(
+    model: ir.Model, samples: Iterable[Feeds], scheme: Scheme, progress: Progress | None
+) -> tuple[Prepared, Calibration]:
+    prepared = prepare(model, scheme, lambda m: smoothing_factors(m, samples, progress))
+    values, probes, ends = prepared.values, prepared.probes, prepared.ends
+    found = calibrate(prepared.model, samples, values, probes, ends, prepared.scheme, progress)
+    return prepared, replace(found, smoothing=prepared.smoothing)
+
+
+def _repeatable(samples: Iterable[Feeds]) -> Iterable[Feeds]:
+    return list(samples) if isinstance(samples, Iterator) else samples
+
+
+def quantize_model(
+    model: ir.Model,
+    samples: Iterable[Feeds],
+    scheme: Scheme,
+    *,
+    calibration: Calibration | None = None,
+    progress: Progress | None = None,
+) -> Quantized:
+    """Calibrate and quantize a canonical float model.
+
+    Args:
+        model: left unchanged.
+        samples: as in `calibrate_model`; bias correction reads them once more.
+        scheme: types and algorithms.
+        calibration: what `calibrate_model` found for this model and these samples, with a scheme
+            that agrees in what it reads; the float model is then not run.
+        progress: as in `calibrate_model`.
+
+    Raises:
+        TilewrightError: as `calibrate_model` does.
+    """
     clock = _Clock()
-    samples = list(samples) if isinstance(samples, Iterator) else samples
-    check_overrides(scheme, list(model.graph))
-    with clock.stage("prepare"):
-        prepared = prepare(model, samples, scheme, progress)
-    model, scheme, notes = prepared.model, prepared.scheme, list(prepared.notes)
-    graph = FloatGraph(model.graph)
-    with clock.stage("match"):
-        partition = without_idle_movement(find_sites(graph))
-    if not partition.sites:
-        first = partition.cpu[0] if partition.cpu else None
-        why = f"; {first.node.op_type}: {first.reason}" if first is not None else ""
-        raise UnsupportedError(f"no node of the model can run on the NPU{why}", code="TW-3001")
-    with clock.stage("calibrate"):
-        values = observed_values(partition)
-        probes = product_probes(partition) if scheme.bias_correction else []
-        ends = output_probes(partition, probes)
-        calibration = calibrate(model, samples, values, probes, ends, scheme, progress)
+    samples = _repeatable(samples)
+    if calibration is None:
+        with clock.stage("calibrate"):
+            prepared, calibration = _calibrated(model, samples, scheme, progress)
+    else:
+        factors = calibration.smoothing
+        with clock.stage("prepare"):
+            prepared = prepare(model, scheme, lambda _: factors)
+    model, scheme, graph = prepared.model, prepared.scheme, prepared.graph
+    notes = list(prepared.notes)
     with clock.stage("ranges"):
-        ranges = {n: _range(calibration.statistics[n], s, scheme) for n, s in values.items()}
-        partition, cuts = cut_mixed_outputs(partition, ranges, graph)
+        ranges = {
+            n: _range(calibration.statistics[n], s, scheme) for n, s in prepared.values.items()
+        }
+        partition, cuts = cut_mixed_outputs(prepared.partition, ranges, graph)
         notes += cuts
         encodings, products = _numbers(partition, ranges, scheme, graph, prepared.wide)
     notes += _raised(products)
     changes: dict[str, float] = {}
     metadata = _metadata(scheme, calibration.samples)
-    probes = [p for p in probes if p.site.name in products]
+    probes = [p for p in prepared.probes if p.site.name in products]
     if probes:
-        with clock.stage("correct"):
+        with clock.stage("correct biases"):
             numbers = Quantization(encodings, with_zero_biases(products, probes, encodings))
             draft = _draft(model, partition, numbers)
-            found = correct_biases(draft, samples, probes, ends, calibration, numbers, progress)
+            found = correct_biases(
+                draft, samples, probes, prepared.ends, calibration, numbers, progress
+            )
             products, changes = found.products, found.changes
         if found.samples < calibration.samples:
             notes.append(f"bias correction used {found.samples} samples: more need too much memory")

@@ -43,7 +43,8 @@ def build(
 ) -> None:
     """Take a float ONNX model through every stage to a verified program.
 
-    Writes optimized.onnx, quantized.onnx, compiled.onnx, report.json, report.html and build.toml.
+    Writes optimized.onnx, calibration.npz, quantized.onnx, compiled.onnx, report.json, report.html
+    and build.toml.
     Flags beat the configuration file. Stages whose inputs have not changed are not run again.
 
     Example: tilewright build model.onnx -o out --target ax650n --npu-mode NPU1,NPU3
@@ -131,8 +132,8 @@ def print_build(result: Build) -> None:
         console.table(columns, rows, numbers=range(1, 7))
     console.say("")
     spent = sum(report.seconds.values())
-    reused = sum(s.reused for s in report.stages)
-    again = f", {reused} of {len(report.stages)} stages unchanged" if reused else ""
+    reused = [s.name for s in report.stages if s.reused]
+    again = f" (from the build before: {', '.join(reused)})" if reused else ""
     console.say(
         f"{report.nodes_npu} nodes on the NPU, {len(report.nodes_cpu)} on the CPU;"
         f" {spent:.1f} s{again}, {report.peak_mib:.0f} MiB"

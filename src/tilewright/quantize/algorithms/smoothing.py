@@ -60,6 +60,10 @@ class _Place:
         return self.norm.outputs[0].name or ""
 
 
+Factors = dict[str, FloatArray]
+"""Name of a normalised tensor -> [C], the s of the module."""
+
+
 def smooth(model: ir.Model, samples: Iterable[Feeds], progress: Progress | None = None) -> Changed:
     """Smooth every normalisation whose products gain by it.
 
@@ -67,23 +71,34 @@ def smooth(model: ir.Model, samples: Iterable[Feeds], progress: Progress | None 
         model: canonical; left unchanged.
         samples: read once.
     """
-    copy = model.clone()
-    graph = FloatGraph(copy.graph)
+    return with_factors(model, smoothing_factors(model, samples, progress))
+
+
+def smoothing_factors(
+    model: ir.Model, samples: Iterable[Feeds], progress: Progress | None = None
+) -> Factors:
+    """The factors of every normalisation whose products gain by them."""
+    graph = FloatGraph(model.graph)
     places = _places(find_sites(graph))
     if not places:
+        return {}
+    seen = _observe(model, places, samples, progress)
+    found = {place.name: _best_scale(place, seen[place.name], graph) for place in places}
+    return {name: scale for name, scale in found.items() if scale is not None}
+
+
+def with_factors(model: ir.Model, factors: Factors) -> Changed:
+    """A copy of the model in which `smoothing_factors` have moved into the products."""
+    if not factors:
         return Changed(model, ())
-    seen = _observe(copy, places, samples, progress)
-    smoothed = own = 0
+    copy = model.clone()
+    places = _places(find_sites(FloatGraph(copy.graph)))
+    own = 0
     for place in places:
-        scale = _best_scale(place, seen[place.name], graph)
-        if scale is None:
-            continue
-        smoothed += 1
-        own += place.shared
-        _apply(copy.graph, place, scale)
-    if not smoothed:
-        return Changed(model, ())
-    note = f"smoothed {smoothed} of {len(places)} normalisations into the products behind them"
+        if place.name in factors:
+            own += place.shared
+            _apply(copy.graph, place, factors[place.name])
+    note = f"smoothed {len(factors)} of {len(places)} normalisations into the products behind them"
     if own:
         note += f"; {own} of them were doubled, since a residual sum reads the original"
     return Changed(copy, (note,))
