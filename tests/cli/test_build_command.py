@@ -357,3 +357,14 @@ def test_numbers_are_never_folded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(console, "out", lambda: Console(file=stream, width=20))
     console.table(("mode", "cycles", "fps"), [("NPU1", "46,186,000", "17,321")], numbers=(1, 2))
     assert stream.getvalue().splitlines()[1].split() == ["NPU1", "46,186,000", "17,321"]
+
+
+@pytest.mark.parametrize("target", ["ax650n", "a311d", "tda4vm", "cpu"])
+def test_numbers_without_bound_are_null_in_json(
+    target: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(word: str) -> None:
+        raise AssertionError(f"{word} is not JSON")
+
+    outcome = run(capsys, "targets", target, "--json")
+    json.loads(outcome.out, parse_constant=refuse)

@@ -86,7 +86,10 @@ def init(
     if json:
         console.emit({"config": str(output), "inputs": {k: list(v) for k, v in shapes.items()}})
     else:
-        console.say(f"wrote {output}; next: tilewright build {model} -o out --config {output}")
+        data = "" if calib else " --calib PICTURES"
+        console.say(
+            f"wrote {output}; next: tilewright build {model} -o out --config {output}{data}"
+        )
 
 
 def doctor(json: options.Json = False) -> None:
