@@ -17,13 +17,14 @@ typedef struct tw_prepare {
 /* Fill in `step`; everything that `run` relies on is checked here. */
 typedef tw_status tw_prepare_function(tw_prepare *prepare);
 
-tw_prepare_function tw_prepare_add, tw_prepare_add_constant, tw_prepare_average_pool,
-    tw_prepare_concat, tw_prepare_constant, tw_prepare_conv, tw_prepare_conv_transpose,
-    tw_prepare_dense, tw_prepare_depth_to_space, tw_prepare_group_norm, tw_prepare_l2_norm,
-    tw_prepare_layer_norm, tw_prepare_mat_mul, tw_prepare_max_pool, tw_prepare_mul, tw_prepare_pad,
-    tw_prepare_parametric_relu, tw_prepare_reduce, tw_prepare_rescale, tw_prepare_reshape,
-    tw_prepare_resize, tw_prepare_rms_norm, tw_prepare_slice, tw_prepare_softmax,
-    tw_prepare_space_to_depth, tw_prepare_table, tw_prepare_table16, tw_prepare_transpose;
+tw_prepare_function tw_prepare_add, tw_prepare_add_constant, tw_prepare_attention,
+    tw_prepare_average_pool, tw_prepare_concat, tw_prepare_constant, tw_prepare_conv,
+    tw_prepare_conv_transpose, tw_prepare_dense, tw_prepare_depth_to_space, tw_prepare_group_norm,
+    tw_prepare_l2_norm, tw_prepare_layer_norm, tw_prepare_mat_mul, tw_prepare_max_pool,
+    tw_prepare_mul, tw_prepare_pad, tw_prepare_parametric_relu, tw_prepare_reduce,
+    tw_prepare_rescale, tw_prepare_reshape, tw_prepare_resize, tw_prepare_rms_norm,
+    tw_prepare_slice, tw_prepare_softmax, tw_prepare_space_to_depth, tw_prepare_table,
+    tw_prepare_table16, tw_prepare_transpose;
 
 /* The function of an operator; NULL if this runtime has none. */
 tw_prepare_function *tw_find_prepare(uint32_t code);

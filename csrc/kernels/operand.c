@@ -54,17 +54,12 @@ tw_packing tw_plan_packing(const tw_matrix_set *set, int64_t terms, int64_t colu
 
 /* Codes as tiles read them: s8 bytes (u8 with the top bit flipped), or centred 16-bit words. */
 static int32_t byte_flip(const tw_operand *b) { return b->dtype == TW_U8 ? 0x80 : 0; }
-static int32_t byte_zero(const tw_operand *b) { return b->zero - (b->dtype == TW_U8 ? 128 : 0); }
 
-static int32_t code_at(const tw_operand *b, int64_t index) {
-    switch (b->dtype) {
-    case TW_U8:
-        return b->data[index];
-    case TW_S8:
-        return ((const int8_t *)b->data)[index];
-    default:
-        return ((const int16_t *)(const void *)b->data)[index];
+int32_t tw_packed_zero(const tw_packing *packing, int32_t dtype, int32_t zero) {
+    if (packing->set->x_bytes != 1) {
+        return 0;
     }
+    return zero - (dtype == TW_U8 ? 128 : 0);
 }
 
 /* A step of one panel: [columns, depth] bytes. */
@@ -104,7 +99,9 @@ static void pack_words(const tw_operand *b, int64_t at, int64_t terms, int64_t c
     for (int64_t c = 0; c < columns; ++c) {
         for (int64_t k = 0; k < terms; ++k) {
             words[depth * c + k] =
-                (int16_t)(code_at(b, at + c * b->column_stride + k * b->row_stride) - b->zero);
+                (int16_t)(tw_code(b->data, b->dtype,
+                                  at + c * b->column_stride + k * b->row_stride) -
+                          b->zero);
         }
     }
 }
@@ -120,14 +117,14 @@ static void pack_biases(const tw_packing *packing, const tw_operand *b, int64_t 
         for (int64_t c = 0; c < columns; ++c) {
             const int64_t at = (first + c) * b->column_stride;
             for (int64_t k = 0; k < packing->terms; ++k) {
-                sums[c] += (uint32_t)code_at(b, at + k);
+                sums[c] += (uint32_t)tw_code(b->data, b->dtype, at + k);
             }
         }
     } else {
         for (int64_t k = 0; k < packing->terms; ++k) {
             const int64_t at = k * b->row_stride + first * b->column_stride;
             for (int64_t c = 0; c < columns; ++c) {
-                sums[c] += (uint32_t)code_at(b, at + c * b->column_stride);
+                sums[c] += (uint32_t)tw_code(b->data, b->dtype, at + c * b->column_stride);
             }
         }
     }
@@ -178,7 +175,7 @@ void tw_take_rows(const tw_packing *packing, const tw_rows *loops, const tw_oper
     const tw_matrix_set *set = packing->set;
     const int64_t stride = tw_row_bytes(set, packing->terms), terms = packing->terms;
     const int64_t bytes = (int64_t)tw_dtype_bytes(a->dtype);
-    const int32_t zero = byte_zero(b);
+    const int32_t zero = tw_packed_zero(packing, b->dtype, b->zero);
     for (int64_t m = 0; m < rows; ++m) {
         const unsigned char *x = a->data + m * a->row_stride * bytes;
         unsigned char *y = taken + m * stride;

@@ -45,6 +45,9 @@ tw_packing tw_plan_packing(const tw_matrix_set *set, int64_t terms, int64_t colu
 void tw_pack_operand(const tw_packing *packing, const tw_operand *b, int32_t x_dtype,
                      int32_t x_zero, unsigned char *memory);
 
+/* The second operand's zero point in the form that tiles read. */
+int32_t tw_packed_zero(const tw_packing *packing, int32_t dtype, int32_t zero);
+
 /* Bytes from one row of the first operand to the next in the form that tiles read. */
 int64_t tw_row_bytes(const tw_matrix_set *set, int64_t terms);
 
@@ -56,6 +59,18 @@ void tw_take_rows(const tw_packing *packing, const tw_rows *loops, const tw_oper
 /* Sums of `rows` rows and all columns, tile by tile; `raw` holds one tile. */
 void tw_multiply(const tw_packing *packing, const unsigned char *packed, const unsigned char *x,
                  int64_t rows, void *raw, tw_sums_function *function, void *context);
+
+/* Code `index` of a tensor of activations. */
+static inline int32_t tw_code(const unsigned char *data, int32_t dtype, int64_t index) {
+    switch (dtype) {
+    case TW_U8:
+        return data[index];
+    case TW_S8:
+        return ((const int8_t *)data)[index];
+    default:
+        return ((const int16_t *)(const void *)data)[index];
+    }
+}
 
 static inline size_t tw_raw_bytes(void) {
     return (size_t)(TW_TILE_ROWS * TW_PANEL_COLUMNS) * sizeof(int64_t);

@@ -85,6 +85,13 @@ struct tw_rows {
     /* accumulators of channels first..first+n-1 to codes */
     void (*finish32)(void *y, const int32_t *acc, const tw_tail *tail, int64_t first, int64_t n);
     void (*finish64)(void *y, const int64_t *acc, const tw_tail *tail, int64_t first, int64_t n);
+    /* attention: clamp(R24(sums[i] + more) + addends[i]) to s16; `addends` may be NULL */
+    void (*score)(int16_t *y, const int32_t *sums, int32_t more, const tw_rescale_parameters *p,
+                  const int32_t *addends, int64_t n);
+    int32_t (*largest)(const int16_t *x, int64_t n);
+    /* clamp(R24(((sums[i] + more) * share + 2**22) >> 23) + zero) */
+    void (*mean)(int32_t *y, const int32_t *sums, int32_t more, int64_t share,
+                 const tw_rescale_parameters *p, int64_t n);
     /* acc[c] += x[c] * w[c] */
     void (*multiply_add32)(int32_t *acc, const int16_t *x, const int16_t *w, int64_t n);
     void (*multiply_add64)(int64_t *acc, const int16_t *x, const int16_t *w, int64_t n);

@@ -121,6 +121,43 @@ static void multiply(int32_t *restrict y, const int32_t *restrict a, const int32
     }
 }
 
+static inline int64_t total_of(int32_t sum, int32_t more) {
+    return (int32_t)((uint32_t)sum + (uint32_t)more);
+}
+
+static void score(int16_t *restrict y, const int32_t *restrict sums, int32_t more,
+                  const tw_rescale_parameters *p, const int32_t *restrict addends, int64_t n) {
+    const tw_rescale_parameters q = *p;
+    if (addends == NULL) {
+        for (int64_t i = 0; i < n; ++i) {
+            y[i] = (int16_t)clamped(tw_r24(total_of(sums[i], more), q.multiplier, q.shift), 0, q.lo,
+                                    q.hi);
+        }
+        return;
+    }
+    for (int64_t i = 0; i < n; ++i) {
+        const int64_t r = tw_r24(total_of(sums[i], more), q.multiplier, q.shift);
+        y[i] = (int16_t)clamped(r + addends[i], 0, q.lo, q.hi);
+    }
+}
+
+static int32_t largest(const int16_t *x, int64_t n) {
+    int16_t top = x[0];
+    for (int64_t i = 1; i < n; ++i) {
+        top = x[i] > top ? x[i] : top;
+    }
+    return top;
+}
+
+static void mean(int32_t *restrict y, const int32_t *restrict sums, int32_t more, int64_t share,
+                 const tw_rescale_parameters *p, int64_t n) {
+    const tw_rescale_parameters q = *p;
+    for (int64_t i = 0; i < n; ++i) {
+        const int64_t w = (total_of(sums[i], more) * share + (INT64_C(1) << 22)) >> 23;
+        y[i] = clamped(tw_r24(w, q.multiplier, q.shift), q.zero, q.lo, q.hi);
+    }
+}
+
 static void maximum(int32_t *restrict y, const int32_t *restrict x, int64_t n) {
     for (int64_t i = 0; i < n; ++i) {
         y[i] = x[i] > y[i] ? x[i] : y[i];
@@ -258,6 +295,9 @@ const tw_rows TW_ROWS_NAME = {
     .add = add,
     .add_words = add_words,
     .multiply = multiply,
+    .score = score,
+    .largest = largest,
+    .mean = mean,
     .maximum = maximum,
     .accumulate = accumulate,
     .finish32 = finish32,

@@ -1,5 +1,6 @@
 /* Softmax over the last axis, in the fixed-point steps of the arithmetic's section 11. */
 
+#include "exponential.h"
 #include "kernel.h"
 
 typedef struct tw_softmax_state {
@@ -13,8 +14,7 @@ typedef struct tw_softmax_state {
 /* rne(2**(23 - i/256)), i = 0 ... 256 */
 static const int32_t exp2_table[257] = TW_EXP2_TABLE;
 
-/* 2**-(t / 65536) in Q23. */
-static int64_t exponential(int64_t t) {
+int64_t tw_exponential(int64_t t) {
     const int64_t n = t >> 16, f = t & 65535;
     const int64_t i = f >> 8, g = f & 255;
     if (n > 31) {
@@ -36,7 +36,7 @@ static void softmax_row(const tw_softmax_state *state, int32_t *q, int32_t *e, u
     for (int64_t i = 0; i < n; ++i) {
         const int64_t t =
             tw_r24((int64_t)top - q[i], state->exponent_multiplier, state->exponent_shift);
-        e[i] = (int32_t)exponential(t);
+        e[i] = (int32_t)tw_exponential(t);
         sum += e[i];
     }
     const int64_t r = (INT64_C(1) << 53) / sum;

@@ -5,7 +5,7 @@
 
 #include "kernel.h"
 
-enum { TW_STRIDED_OPERANDS = 3 };
+enum { TW_STRIDED_OPERANDS = 5 };
 
 /* A box in stored order of the output, with the step of each operand, in elements, along each axis.
  * Neighbouring axes are merged where every operand allows it; the last axis is cut into blocks. */

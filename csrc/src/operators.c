@@ -13,6 +13,7 @@ static const tw_operator_entry entries[] = {
     {TW_OP_TRANSPOSE, tw_prepare_transpose},
     {TW_OP_DENSE, tw_prepare_dense},
     {TW_OP_MAT_MUL, tw_prepare_mat_mul},
+    {TW_OP_ATTENTION, tw_prepare_attention},
     {TW_OP_CONV_TRANSPOSE, tw_prepare_conv_transpose},
     {TW_OP_ADD, tw_prepare_add},
     {TW_OP_ADD_CONSTANT, tw_prepare_add_constant},

@@ -323,6 +323,24 @@ def softmax_probabilities(q: npt.ArrayLike, exponent: Multiplier) -> IntArray:
     return np.asarray((e * r + 2**28) >> 29, np.int64)
 
 
+def attention_weights(score: npt.ArrayLike, exponent: Multiplier) -> IntArray:
+    """p of section 11 over the last axis: unnormalised probabilities, 255 at the maximum."""
+    return np.asarray((255 * exponentials(score, exponent) + 2**22) >> 23, np.int64)
+
+
+def attention_means(p: IntArray, acc: IntArray) -> IntArray:
+    """w of section 11: sums of p * v, [..., depth], over the sum of p [..., keys]; Q16."""
+    share = 2**39 // p.sum(axis=-1, keepdims=True)
+    return np.asarray((acc * share + 2**22) >> 23, np.int64)
+
+
+def attention_constants(values: npt.ArrayLike, scale: float) -> IntArray:
+    """C of section 11: what constant addends, float64, add to the scores."""
+    with np.errstate(over="ignore"):
+        steps = np.asarray(values, np.float64) / scale
+    return rounded(np.clip(steps, -131071.0, 131071.0))
+
+
 # Normalisation (section 12).
 
 NORM_LIMIT = 2**62

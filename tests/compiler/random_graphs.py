@@ -7,6 +7,7 @@ import numpy as np
 from tilewright import numerics
 from tilewright.graph import Border, DType, Graph, Node, Operator, TensorType
 from tilewright.ops.add import Add
+from tilewright.ops.attention import Attention
 from tilewright.ops.concat import Concat
 from tilewright.ops.conv import Conv
 from tilewright.ops.matmul import MatMul
@@ -76,6 +77,18 @@ class RandomGraph:
         m, s = numerics.multiplier(1 / (60 * np.sqrt(self.tensors[x].shape[3])))
         return self.add(MatMul(2, (0, 1, 3, 2), 0, m, s, 0, 255), [x, other])
 
+    def attend(self, x: str, other: str) -> str:
+        """Rows of the image are batch entries; biases repeat in every second one."""
+        _, h, w, c = self.tensors[x].shape
+        score = numerics.multiplier(400 / (60 * 60 * np.sqrt(c)))
+        bias = self.rng.integers(-2000, 2000, (2 * w, w)).astype(np.int16)
+        op = Attention(
+            2, 0, *score, 0, 62, *numerics.softmax_multiplier(2.0**-8),
+            *numerics.multiplier(2.0**-16), bias_step=1, bias_batch=(1, h),
+            bias_first=tuple(w * (i % 2) for i in range(h)), bias=bias,
+        )  # fmt: skip
+        return self.add(op, [x, other, x])
+
     def pool(self, x: str) -> str:
         op = MaxPool(
             kernel=(3, 3), stride=(2, 2), dilation=(1, 1), pads=(1, 1, 1, 1),
@@ -127,6 +140,7 @@ class RandomGraph:
         if alike:
             choices += [lambda x: self.sum(x, alike[self.integer(0, len(alike) - 1)])] * 2
             choices.append(lambda x: self.product(x, alike[self.integer(0, len(alike) - 1)]))
+            choices.append(lambda x: self.attend(x, alike[self.integer(0, len(alike) - 1)]))
         choices.append(lambda x: self.concat(x, same_image[self.integer(0, len(same_image) - 1)]))
         return choices[self.integer(0, len(choices) - 1)](x)
 

@@ -9,10 +9,12 @@ import pytest
 from random_graphs import random_graph
 
 from tilewright import graph as integer
+from tilewright import numerics
 from tilewright.compiler import compile_graph
 from tilewright.errors import CompileError, ConfigError
 from tilewright.graph import Border, DType, Graph, Node, TensorType
 from tilewright.machine.machine import Machine
+from tilewright.ops.attention import Attention
 from tilewright.ops.reshape import Reshape
 from tilewright.program import constants
 from tilewright.reference import execute_codes
@@ -69,3 +71,27 @@ def test_a_reshape_is_cut_finer_than_the_outermost_slices_of_its_input() -> None
     program = compile_graph(graph, target, "NPU1")
     result = Machine(program, target, b"").run({"x": values})
     assert np.array_equal(result.outputs["y"].view(np.int16), values.ravel())
+
+
+@pytest.mark.parametrize("mode", ["NPU1", "NPU3"])
+def test_rows_of_many_keys_stay_in_sram(mode: str) -> None:
+    """Scores of 600 queries and 4096 keys would take 9.8 MB; 640 KiB hold a few rows of them."""
+    names = {"q": 600, "k": 4096, "v": 4096}
+    tensors = {n: TensorType(DType.S8, (1, rows, 2, 8), 0.05, 0) for n, rows in names.items()}
+    tensors["y"] = TensorType(DType.S8, (1, 600, 2, 8), 0.05, 0)
+    op = Attention(
+        1, 0, *numerics.multiplier(0.2), 0, 62, *numerics.softmax_multiplier(2.0**-8),
+        *numerics.multiplier(2.0**-16), 0, (), (), None,
+    )  # fmt: skip
+    node = Node("attention", op, ("q", "k", "v"), ("y",), ())
+    ports = [Border(n, n, t.shape, tuple(range(4))) for n, t in tensors.items()]
+    graph = Graph("long", tensors, (node,), tuple(ports[:3]), tuple(ports[3:]))
+    integer.verify(graph)
+    target = small_target(640 << 10)
+    program = compile_graph(graph, target, mode)
+    rng = np.random.default_rng(0)
+    values = {n: rng.integers(-128, 128, tensors[n].shape).astype(np.int8) for n in names}
+    assert program.ddr_bytes < 300_000
+    result = Machine(program, target, b"").run(values)
+    expected = execute_codes(graph, values)
+    assert np.array_equal(result.outputs["y"].view(np.int8), expected["y"].ravel())

@@ -213,19 +213,58 @@ def reduce(ram: Ram, i) -> None:
         ram.put(at(i.y, i.y_strides, (o, inner)), i.types[1], clamp(v, *i.clamp))
 
 
+def attend(ram: Ram, i) -> None:
+    m, n, d, e = i.shape
+    results = []
+    for row in range(m):
+        scores = []
+        for key in range(n):
+            acc = sum(
+                (ram.get(at(i.q, i.q_strides, (row, t)), i.types[0]) - i.zeros[0])
+                * (ram.get(at(i.k, i.k_strides, (key, t)), i.types[1]) - i.zeros[1])
+                for t in range(d)
+            )
+            v = r24(acc, i.score_multiplier, i.score_shift, i.pre_shift)
+            if i.bias:
+                v += ram.get(at(i.bias, i.bias_strides, (row, key)), i.types[4])
+            if i.mask:
+                mask = ram.get(at(i.mask, i.mask_strides, (row, key)), i.types[3]) - i.zeros[3]
+                v += r24(mask, i.mask_multiplier, i.mask_shift)
+            scores.append(clamp(v, -32767, 32767))
+            held = i.scratch + 2 * (row % i.block * n + key)
+            results.append((held, DType.S16, scores[-1]))
+        weights = [(255 * p + 2**22) >> 23 for p in exponentials(i, scores)]
+        for column in range(e):
+            acc = sum(
+                p * (ram.get(at(i.v, i.v_strides, (key, column)), i.types[2]) - i.zeros[2])
+                for key, p in enumerate(weights)
+            )
+            w = (acc * (2**39 // sum(weights)) + 2**22) >> 23
+            v = r24(w, i.multiplier, i.shift) + i.zeros[4]
+            code = clamp(v, *DType(i.types[5]).range)
+            results.append((at(i.y, i.y_strides, (row, column)), i.types[5], code))
+    for result in results:
+        ram.put(*result)
+
+
 EXP2 = [round(Fraction(2.0 ** (23 - i / 256))) for i in range(257)]
+
+
+def exponentials(i, row) -> list[int]:
+    powers = []
+    for q in row:
+        t = r24(max(row) - q, i.exponent_multiplier, i.exponent_shift)
+        n, f = t >> 16, t & 65535
+        k, g = f >> 8, f & 255
+        p = EXP2[k] - (((EXP2[k] - EXP2[k + 1]) * g + 128) >> 8)
+        powers.append(0 if n > 31 else (p + ((1 << n) >> 1)) >> n)
+    return powers
 
 
 def softmax(ram: Ram, i) -> None:
     for o0, o1 in points(i.shape[:2]):
         row = [ram.get(at(i.x, i.x_strides, (o0, o1, k)), i.types[0]) for k in range(i.shape[2])]
-        powers = []
-        for q in row:
-            t = r24(max(row) - q, i.exponent_multiplier, i.exponent_shift)
-            n, f = t >> 16, t & 65535
-            k, g = f >> 8, f & 255
-            p = EXP2[k] - (((EXP2[k] - EXP2[k + 1]) * g + 128) >> 8)
-            powers.append(0 if n > 31 else (p + ((1 << n) >> 1)) >> n)
+        powers = exponentials(i, row)
         share = 2**53 // sum(powers)
         for k, e in enumerate(powers):
             v = r24((e * share + 2**28) >> 29, i.multiplier, i.shift) + i.output_zero
@@ -274,7 +313,7 @@ def resize(ram: Ram, i) -> None:
 
 EXECUTE = {
     isa.Convolve: matrix, isa.Deconvolve: matrix, isa.MatrixProduct: matrix_product,
-    isa.Add: add, isa.AddConstant: add_constant,
+    isa.Attend: attend, isa.Add: add, isa.AddConstant: add_constant,
     isa.Multiply: multiply, isa.Lookup8: lookup8, isa.Lookup16: lookup16,
     isa.ParametricRelu: parametric_relu, isa.Rescale: rescale, isa.Fill: fill,
     isa.MaxPool: max_pool, isa.AveragePool: average_pool, isa.Reduce: reduce,

@@ -12,6 +12,7 @@ import pytest
 from one_instruction import Image, run_one
 
 from tilewright import numerics
+from tilewright.graph import DType
 from tilewright.program import isa
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "vectors"))
@@ -222,6 +223,29 @@ def test_norm(case):
         shift=case["shift"], clamp=types[1].range,
     )  # fmt: skip
     np.testing.assert_array_equal(read(run_one(norm, bytes(ram.bytes)), norm.y, y), y)
+
+
+@pytest.mark.parametrize("case", list(golden.cases("attention")))
+def test_attention(case):
+    """Scores are given as constants: queries and keys add nothing."""
+    ram = image()
+    x, v, y = case["x"].astype(np.int16), case["v"], case["y"]
+    (rows, keys), depth = x.shape, v.shape[1]
+    exponent = numerics.softmax_multiplier(case["x_scale"])
+    m, shift = numerics.multiplier(2.0**-16 * case["v_scale"] / case["y_scale"])
+    zeros = ram.place(bytes(max(rows, keys)))
+    types = golden.dtype(case, "v"), golden.dtype(case, "y")
+    attend = isa.Attend(
+        q=zeros, k=zeros, v=placed(ram, v), mask=0, bias=placed(ram, x),
+        scratch=ram.room(4 * keys), y=ram.room(y.nbytes), shape=(rows, keys, 1, depth), block=2,
+        q_strides=(1, 1), k_strides=(1, 1), v_strides=(depth * v.itemsize, v.itemsize),
+        mask_strides=(0, 0), bias_strides=(2 * keys, 2), y_strides=(depth * y.itemsize, y.itemsize),
+        types=(DType.S8, DType.S8, types[0], DType.U8, DType.S16, types[1]),
+        zeros=(0, 0, case["v_zero_point"], 0, case["y_zero_point"]), pre_shift=0,
+        score_multiplier=0, score_shift=62, mask_multiplier=0, mask_shift=62,
+        exponent_multiplier=exponent.m, exponent_shift=exponent.shift, multiplier=m, shift=shift,
+    )  # fmt: skip
+    np.testing.assert_array_equal(read(run_one(attend, bytes(ram.bytes)), attend.y, y), y)
 
 
 @pytest.mark.parametrize("case", list(golden.cases("average")))

@@ -117,6 +117,40 @@ def matrix_product(rng, image, cls):
     )  # fmt: skip
 
 
+def attend(rng, image, cls):
+    q, k, v, y = (pick(rng, *TYPES) for _ in range(4))
+    mask, bias = pick(rng, *TYPES), pick(rng, DType.S16, DType.S32)
+    m, n, d, e = sizes(rng, 4, 9)
+    shapes = [((m, d), q), ((n, d), k), ((n, e), v), ((m, e), y), ((m, n), mask), ((m, n), bias)]
+    boxes = [image.box(shape, kind.bytes) for shape, kind in shapes]
+    reach = d * int(np.prod([255 if t.is_8_bit else 32767 for t in (q, k)]))
+    pre_shift = max(0, reach.bit_length() + 1 - 37)
+    score = scale_of(rng, reach >> pre_shift, 40000)
+    masked, biased = rng.integers(2, size=2)
+    if bias is DType.S32 and biased:
+        at, strides = boxes[5]
+        for r, c in scalar.points((m, n)):
+            word = int(rng.integers(-131071, 131072)).to_bytes(4, "little", signed=True)
+            place = at + r * strides[0] + c * strides[1]
+            image.bytes[place : place + 4] = word
+    block = int(rng.integers(1, m + 1))
+    return cls(
+        q=boxes[0][0], k=boxes[1][0], v=boxes[2][0], y=boxes[3][0],
+        mask=boxes[4][0] * int(masked), bias=boxes[5][0] * int(biased),
+        scratch=image.room(2 * block * n), shape=(m, n, d, e), block=block,
+        q_strides=boxes[0][1], k_strides=boxes[1][1], v_strides=boxes[2][1],
+        y_strides=boxes[3][1], mask_strides=broadcast(rng, boxes[4][1]),
+        bias_strides=(int(rng.integers(2)) * boxes[5][1][0], boxes[5][1][1]),
+        types=(q, k, v, mask, bias, y),
+        zeros=tuple(zero_of(rng, t) for t in (q, k, v, mask, y)), pre_shift=pre_shift,
+        score_multiplier=score[0], score_shift=score[1],
+        **dict(zip(("mask_multiplier", "mask_shift"), scale_of(rng, 255, 20000), strict=True)),
+        exponent_multiplier=int(2.0 ** rng.uniform(-12, -5) * 2**23), exponent_shift=8,
+        **dict(zip(("multiplier", "shift"),
+                   scale_of(rng, 2.0**16 * (255 if v.is_8_bit else 32767), 200), strict=True)),
+    )  # fmt: skip
+
+
 def broadcast(rng, strides):
     return tuple(0 if rng.integers(4) == 0 else s for s in strides)
 
@@ -328,7 +362,7 @@ def resize(rng, image, cls):
 
 MAKERS = {
     isa.Convolve: matrix, isa.Deconvolve: matrix,
-    isa.MatrixProduct: matrix_product, isa.Add: add, isa.Multiply: add,
+    isa.MatrixProduct: matrix_product, isa.Attend: attend, isa.Add: add, isa.Multiply: add,
     isa.AddConstant: add_constant, isa.Lookup8: lookup, isa.Lookup16: lookup,
     isa.ParametricRelu: unary, isa.Rescale: unary, isa.Fill: fill, isa.MaxPool: pool,
     isa.AveragePool: pool, isa.Reduce: reduce, isa.Softmax: softmax, isa.Resize: resize,

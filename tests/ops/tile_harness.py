@@ -179,7 +179,10 @@ def check_tiles(
             memory.data[constants[name] :][: rows.nbytes] = rows.view(np.uint8).reshape(-1)
         target = place(memory, out, region, rng)
         memory.writes[:] = 0
-        instructions: list[Instruction] = op.emit(Tile(region, target, tuple(views), constants))
+        workspace = memory.reserve(op.workspace(region, types, out))
+        instructions: list[Instruction] = op.emit(
+            Tile(region, target, tuple(views), constants, workspace)
+        )
         for i in instructions:
             assert type(i).unpack(i.pack()) == i
             execute(i, memory)

@@ -47,6 +47,9 @@ def execute(i: Any, memory: Any, grid: Grid) -> None:
         case isa.NormalizeTile():
             _normalize(i, memory, grid)
             return
+        case isa.Attend():
+            _attend(i, memory, grid)
+            return
     y_at = grid(i.y, i.shape, i.y_strides)
     match i:
         case isa.Add():
@@ -83,20 +86,48 @@ def execute(i: Any, memory: Any, grid: Grid) -> None:
             raise AssertionError(i)
 
 
+def _exponentials(row: Any, i: Any) -> list[int]:
+    table = [round(2.0 ** (23 - k / 256)) for k in range(257)]
+    found = []
+    for q in row:
+        t = int(rounded(int(max(row)) - int(q), i.exponent_multiplier, i.exponent_shift))
+        n, f = divmod(t, 65536)
+        k, g = divmod(f, 256)
+        p = table[k] - (((table[k] - table[k + 1]) * g + 128) >> 8)
+        found.append(0 if n > 31 else (p + ((1 << n) >> 1)) >> n)
+    return found
+
+
+def _attend(i: Any, memory: Any, grid: Grid) -> None:
+    m, n, d, e = i.shape
+    q = memory.read(grid(i.q, (m, d), i.q_strides), i.types[0]) - i.zeros[0]
+    k = memory.read(grid(i.k, (n, d), i.k_strides), i.types[1]) - i.zeros[1]
+    v = memory.read(grid(i.v, (n, e), i.v_strides), i.types[2]) - i.zeros[2]
+    acc = q @ k.T
+    if i.pre_shift:
+        acc = (acc + (1 << (i.pre_shift - 1))) >> i.pre_shift
+    score = rounded(acc, i.score_multiplier, i.score_shift)
+    if i.bias:
+        score = score + memory.read(grid(i.bias, (m, n), i.bias_strides), i.types[4])
+    if i.mask:
+        mask = memory.read(grid(i.mask, (m, n), i.mask_strides), i.types[3]) - i.zeros[3]
+        score = score + rounded(mask, i.mask_multiplier, i.mask_shift)
+    score = np.clip(score, -32767, 32767)
+    assert i.scratch and 0 < i.block <= m
+    y = np.empty((m, e), np.int64)
+    for row in range(m):
+        p = np.array([(255 * x + (1 << 22)) >> 23 for x in _exponentials(score[row], i)])
+        w = (p @ v * (2**39 // int(p.sum())) + (1 << 22)) >> 23
+        y[row] = np.clip(rounded(w, i.multiplier, i.shift) + i.zeros[4], *DType(i.types[5]).range)
+    memory.write(grid(i.y, (m, e), i.y_strides), y, i.types[5])
+
+
 def _softmax(i: Any, memory: Any, grid: Grid) -> None:
     x = memory.read(grid(i.x, i.shape, i.x_strides), i.types[0])
-    table = [round(2.0 ** (23 - k / 256)) for k in range(257)]
     y = np.empty(i.shape, np.int64)
     lo, hi = DType(i.types[1]).range
     for o in itertools.product(range(i.shape[0]), range(i.shape[1])):
-        row = [int(v) for v in x[o]]
-        e = []
-        for q in row:
-            t = int(rounded(max(row) - q, i.exponent_multiplier, i.exponent_shift))
-            n, f = divmod(t, 65536)
-            k, g = divmod(f, 256)
-            p = table[k] - (((table[k] - table[k + 1]) * g + 128) >> 8)
-            e.append(0 if n > 31 else (p + ((1 << n) >> 1)) >> n)
+        e = _exponentials(x[o], i)
         r = 2**53 // sum(e)
         p = np.array([(v * r + 2**28) >> 29 for v in e])
         y[o] = np.clip(rounded(p, i.multiplier, i.shift) + i.output_zero, lo, hi)

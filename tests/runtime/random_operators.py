@@ -11,6 +11,7 @@ from tilewright import numerics
 from tilewright.graph import DType, Operator, TensorType
 from tilewright.numerics import Multiplier
 from tilewright.ops.add import Add, AddConstant
+from tilewright.ops.attention import Attention
 from tilewright.ops.clamp import Rescale
 from tilewright.ops.concat import Concat
 from tilewright.ops.constant import Constant
@@ -217,6 +218,46 @@ def matmul(draw: Draw) -> Drawn:
     m = numerics.multiplier(y.dtype.range.hi / reach * 2.0 ** draw.rng.uniform(-2, 3))
     op = MatMul(row_axis, axes, pre_shift, draw.choice((m.m, m.m, -m.m)), m.shift, *draw.clamp(y))
     return Drawn(op, (a, b), y)
+
+
+def attention(draw: Draw) -> Drawn:
+    rank = draw.int(2, 5)
+    row_axis = draw.int(0, rank - 2)
+    queries, keys = (draw.choice((1, draw.int(2, 20), 70)) for _ in range(2))
+    depth, values = (draw.choice((1, draw.int(2, 9), 20)) for _ in range(2))
+    batch = [draw.int(1, 3) for _ in range(rank - 1)]
+    del batch[0]
+
+    def shape(lead: list[int], rows: int, last: int) -> tuple[int, ...]:
+        return (*lead[:row_axis], rows, *lead[row_axis:], last)
+
+    parts = [[n if draw.int(0, 4) else 1 for n in batch] for _ in range(2)]
+    q = draw.type(shape(batch, queries, depth))
+    k, v = draw.type(shape(parts[0], keys, depth)), draw.type(shape(parts[1], keys, values))
+    y = draw.type(shape(batch, queries, values))
+    _, pre_shift = product_ratio(depth, q, k, "attention")
+    spread = 2.0 ** draw.rng.uniform(8, 16)
+    typical = q.reach * k.reach * np.sqrt(depth) / 4 / 2.0**pre_shift
+    score = numerics.multiplier(spread / typical)
+    inputs = [q, k, v]
+    if draw.int(0, 2) == 0:
+        lead = [n if draw.int(0, 1) else 1 for n in batch]
+        inputs.append(draw.type(shape(lead, draw.choice((1, queries)), draw.choice((1, keys)))))
+    mask = numerics.multiplier(spread / inputs[-1].reach)
+    bias, step, first = None, 0, ()
+    if draw.int(0, 1):
+        step, entries = draw.int(0, 1), int(np.prod(batch))
+        kind, most = draw.choice(((np.int16, 32767), (np.int32, 131071)))
+        rows = draw.int(1, 3) + step * (queries - 1)
+        bias = draw.rng.integers(-most, most + 1, (rows, keys)).astype(kind)
+        first = draw.ints(entries, 0, rows - 1 - step * (queries - 1))
+    exponent = numerics.softmax_multiplier(2.0 ** draw.rng.uniform(-14, -5))
+    ratio = y.dtype.range.hi / v.reach * 2.0 ** draw.rng.uniform(-2, 2)
+    op = Attention(
+        row_axis, pre_shift, draw.choice((score.m, -score.m)), score.shift, *mask, *exponent,
+        *numerics.multiplier(ratio * 2.0**-16), step, tuple(batch) if first else (), first, bias,
+    )  # fmt: skip
+    return Drawn(op, tuple(inputs), y)
 
 
 def _broadcast(draw: Draw) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
@@ -496,6 +537,7 @@ GENERATORS: dict[str, Callable[[Draw], Drawn]] = {
     "Transpose": transpose,
     "Dense": dense,
     "MatMul": matmul,
+    "Attention": attention,
     "ConvTranspose": conv_transpose,
     "Add": add,
     "AddConstant": add_constant,

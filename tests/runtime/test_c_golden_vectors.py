@@ -34,6 +34,7 @@ PRODUCTS_AND_ROWS = (
     reference_tests.test_tables,
     reference_tests.test_softmax,
     reference_tests.test_norms,
+    reference_tests.test_attention,
 )
 
 

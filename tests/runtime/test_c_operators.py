@@ -15,7 +15,7 @@ from tilewright.graphfile import read, write
 from tilewright.ops.catalog import OPERATORS
 from tilewright.runtime import Runtime
 
-PRODUCTS = ("Conv", "Dense", "ConvTranspose", "MatMul")
+PRODUCTS = ("Conv", "Dense", "ConvTranspose", "MatMul", "Attention")
 
 
 def available(isa):

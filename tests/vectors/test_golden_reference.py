@@ -8,9 +8,10 @@ import numpy as np
 from golden import cases, dtype, tensor
 
 from tilewright import numerics
-from tilewright.graph import DType
+from tilewright.graph import DType, TensorType
 from tilewright.ops import functions, normalization
 from tilewright.ops.add import Add, AddConstant
+from tilewright.ops.attention import Attention
 from tilewright.ops.conv import Conv
 from tilewright.ops.dense import Dense
 from tilewright.ops.l2_norm import L2Norm
@@ -211,3 +212,19 @@ def test_norms():
             axis=1,
         )
         np.testing.assert_array_equal(run(op, [case["x"]], [x], out), case["y"])
+
+
+def test_attention():
+    """Scores are given as constants: queries and keys add nothing."""
+    for case in cases("attention"):
+        v, out = tensor(case, "v"), tensor(case, "y")
+        rows, keys = case["x"].shape
+        nothing = [TensorType(DType.S8, (n, 1), 1.0, 0) for n in (rows, keys)]
+        op = Attention(
+            0, 0, 0, 62, 0, 62, *numerics.softmax_multiplier(case["x_scale"]),
+            *numerics.multiplier(2.0**-16 * v.scale / out.scale), bias_step=1, bias_batch=(),
+            bias_first=(0,), bias=case["x"].astype(np.int16),
+        )  # fmt: skip
+        zeros = [np.zeros(t.shape, np.int8) for t in nothing]
+        y = run(op, [*zeros, case["v"]], [*nothing, v], out)
+        np.testing.assert_array_equal(y, case["y"])

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #define TW_FILE_MAGIC {84, 87, 71, 82, 65, 80, 72, 26}
-#define TW_FILE_SCHEMA UINT32_C(1808944510)
+#define TW_FILE_SCHEMA UINT32_C(3576203941)
 enum { TW_FILE_VERSION = 1, TW_MAX_RANK = 8, TW_DTYPES = 5, TW_SECTIONS = 8 };
 
 enum tw_section {
@@ -257,6 +257,7 @@ enum tw_operator_code {
     TW_OP_GROUP_NORM = 42,
     TW_OP_L2_NORM = 43,
     TW_OP_MAT_MUL = 50,
+    TW_OP_ATTENTION = 51,
 };
 
 /* 2-D convolution of an NHWC tensor. */
@@ -729,6 +730,42 @@ static const tw_attribute_layout tw_mat_mul_attributes[] = {
     {offsetof(tw_mat_mul_fields, hi), 0},
 };
 
+/* Softmax(q @ k^T + C + m) @ v over the rows of every batch entry. */
+typedef struct tw_attention_fields {
+    int64_t row_axis; /* axis of the queries in q and the output, of the keys in k and v */
+    int64_t pre_shift; /* pre-shift of the scores' R24 */
+    int64_t score_multiplier; /* multiplier of the scores' R24 */
+    int64_t score_shift; /* shift of the scores' R24 */
+    int64_t mask_multiplier; /* multiplier of the mask's R24 */
+    int64_t mask_shift; /* shift of the mask's R24 */
+    int64_t exponent_multiplier; /* multiplier of the exponent's R24 */
+    int64_t exponent_shift; /* shift of the exponent's R24 */
+    int64_t multiplier; /* multiplier of the output's R24 */
+    int64_t shift; /* shift of the output's R24 */
+    int64_t bias_step; /* rows of `bias` from one query to the next: 1 or 0 */
+    tw_list bias_batch; /* extents of the batch axes; none without bias */
+    tw_list bias_first; /* row of `bias` of each batch entry's first query */
+    tw_constant bias; /* s16 or s32, in steps of the scores [rows, keys], optional */
+} tw_attention_fields;
+static const tw_attribute_layout tw_attention_attributes[] = {
+    {offsetof(tw_attention_fields, row_axis), 0},
+    {offsetof(tw_attention_fields, pre_shift), 0},
+    {offsetof(tw_attention_fields, score_multiplier), 0},
+    {offsetof(tw_attention_fields, score_shift), 0},
+    {offsetof(tw_attention_fields, mask_multiplier), 0},
+    {offsetof(tw_attention_fields, mask_shift), 0},
+    {offsetof(tw_attention_fields, exponent_multiplier), 0},
+    {offsetof(tw_attention_fields, exponent_shift), 0},
+    {offsetof(tw_attention_fields, multiplier), 0},
+    {offsetof(tw_attention_fields, shift), 0},
+    {offsetof(tw_attention_fields, bias_step), 0},
+    {offsetof(tw_attention_fields, bias_batch), -1},
+    {offsetof(tw_attention_fields, bias_first), -1},
+};
+static const tw_constant_layout tw_attention_constants[] = {
+    {offsetof(tw_attention_fields, bias), 2, 1},
+};
+
 static const tw_operator_layout tw_operator_layouts[] = {
     {"Conv", 1, 9, 3, sizeof(tw_conv_fields), tw_conv_attributes, tw_conv_constants},
     {"Reshape", 2, 1, 0, sizeof(tw_reshape_fields), tw_reshape_attributes, NULL},
@@ -758,7 +795,8 @@ static const tw_operator_layout tw_operator_layouts[] = {
     {"GroupNorm", 42, 4, 1, sizeof(tw_group_norm_fields), tw_group_norm_attributes, tw_group_norm_constants},
     {"L2Norm", 43, 4, 1, sizeof(tw_l2_norm_fields), tw_l2_norm_attributes, tw_l2_norm_constants},
     {"MatMul", 50, 7, 0, sizeof(tw_mat_mul_fields), tw_mat_mul_attributes, NULL},
+    {"Attention", 51, 13, 1, sizeof(tw_attention_fields), tw_attention_attributes, tw_attention_constants},
 };
-enum { TW_OPERATORS = 28 };
+enum { TW_OPERATORS = 29 };
 
 #endif

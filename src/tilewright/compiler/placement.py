@@ -91,6 +91,11 @@ def slot_name(node: int, operand: str, slot: int) -> str:
     return f"node{node}.{operand}.{slot}"
 
 
+def workspace_name(node: int) -> str:
+    """Name of the memory that an operator's instructions use between each other."""
+    return f"node{node}.workspace"
+
+
 def place(graph: Graph, target: Target, shares: Shares, ring_bytes: int) -> Placement:
     """Decide residency, tiles and addresses.
 
@@ -209,7 +214,7 @@ class _Tiler:
         node = self._graph.nodes[index]
         streamed = tuple(n not in draft.resident for n in node.inputs)
         output_streamed = node.outputs[0] not in draft.resident
-        if not any(streamed) and not output_streamed:
+        if not any(streamed) and not output_streamed and not self._has_workspace(index):
             room = 0
         key = (index, group, streamed, output_streamed, room)
         if key not in self._known:
@@ -231,6 +236,12 @@ class _Tiler:
             )
         return self._known[key]
 
+    def _has_workspace(self, index: int) -> bool:
+        node = self._graph.nodes[index]
+        output = self._graph.tensors[node.outputs[0]]
+        inputs = self._graph.types(node.inputs)
+        return operator_of(node).workspace(whole(output.shape), inputs, output) > 0
+
 
 def _requests(
     graph: Graph, draft: Placement, tilings: dict[tuple[int, int], Tiling], group: int
@@ -248,6 +259,8 @@ def _requests(
         for operand, size in slots.items():
             for slot in range(tiling.slots):
                 yield Request(slot_name(i, operand, slot), size, i, i)
+        if tiling.workspace_bytes:
+            yield Request(workspace_name(i), tiling.workspace_bytes, i, i)
 
 
 def _victim(graph: Graph, draft: Placement, misfit: Misfit) -> str | None:

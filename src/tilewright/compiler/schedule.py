@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tilewright.compiler.boxes import box_bytes, dense_strides, intersection, with_span
-from tilewright.compiler.placement import Placement, slot_name
+from tilewright.compiler.placement import Placement, slot_name, workspace_name
 from tilewright.compiler.ring import Piece, Slot, lay_out_ring
 from tilewright.compiler.shares import operator_of
 from tilewright.compiler.synchronise import DDR, Access, Draft, Storage
@@ -146,6 +146,7 @@ class _Emitter:
         if tiling is None:
             return
         state = self.groups[group]
+        workspace = self._workspace(index, group)
         for k, region in enumerate(tiling.regions):
             slot = k % tiling.slots
             constants = self._constants(index, node, group, region)
@@ -165,8 +166,11 @@ class _Emitter:
                     for s in constants.values()
                 ),
                 output.access(region, writes=True),
+                *(Access(s, None, writes=True) for s in workspace),
             )
-            tile = Tile(region, output.view, tuple(p.view for p in inputs), addresses)
+            views = tuple(p.view for p in inputs)
+            own = workspace[0].address if workspace else 0
+            tile = Tile(region, output.view, views, addresses, own)
             for i, instruction in enumerate(operator_of(node).emit(tile)):
                 first = k == 0 and i == 0
                 self.drafts.append(Draft(group, instruction, accesses, index, first))
@@ -235,6 +239,14 @@ class _Emitter:
             return self._resident(group, name)
         size = self.placement.tilings[index, group].output_bytes
         return self._slot(group, name, slot_name(index, "out", slot), region, size)
+
+    def _workspace(self, index: int, group: int) -> tuple[Storage, ...]:
+        """The operator's own memory; none for most."""
+        size = self.placement.tilings[index, group].workspace_bytes
+        if not size:
+            return ()
+        name = workspace_name(index)
+        return (Storage(group, name, self.placement.addresses[group][name], size),)
 
     def _resident(self, group: int, name: str) -> Place:
         """A tensor's holding."""

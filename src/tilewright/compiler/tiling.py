@@ -35,6 +35,7 @@ class Tiling:
         output_bytes: SRAM of one slot of the output; 0 for a resident one.
         slots: 1 or 2.
         traffic_bytes: DDR bandwidth of what passes through slots.
+        workspace_bytes: SRAM of the operator's own, shared by all tiles.
     """
 
     regions: tuple[Region, ...]
@@ -42,10 +43,11 @@ class Tiling:
     output_bytes: int
     slots: int
     traffic_bytes: int
+    workspace_bytes: int
 
     @property
     def scratch_bytes(self) -> int:
-        return self.slots * (sum(self.input_bytes) + self.output_bytes)
+        return self.slots * (sum(self.input_bytes) + self.output_bytes) + self.workspace_bytes
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class TilingProblem:
     Args:
         streamed: which inputs pass through slots.
         output_streamed: whether the output does.
-        room: bytes for slots.
+        room: bytes for slots and the operator's workspace.
         constant_room: bytes for one tile's constants.
         work: engine cycles of the whole share.
     """
@@ -147,21 +149,30 @@ def _tiling(problem: TilingProblem, axes: list[Split], counts: Sequence[int]) ->
     op = operator_of(problem.node)
     if any(constant_bytes(op, r) > problem.constant_room for r in reversed(regions)):
         return None
+    workspace = max(_workspace(problem, region) for region in regions)
     if not any(problem.streamed) and not problem.output_streamed:
-        return Tiling(tuple(regions), (0,) * len(problem.inputs), 0, 1, 0)
+        tiling = Tiling(tuple(regions), (0,) * len(problem.inputs), 0, 1, 0, workspace)
+        return tiling if workspace <= problem.room else None
     sizes = [_slot_sizes(problem, region) for region in regions]
     *input_bytes, output_bytes = (max(column) for column in zip(*sizes, strict=True))
     traffic = sum(sum(_ddr_bytes(problem, region)) for region in regions)
     slots = _slots(problem, len(regions))
-    tiling = Tiling(tuple(regions), tuple(input_bytes), output_bytes, slots, traffic)
+    tiling = Tiling(tuple(regions), tuple(input_bytes), output_bytes, slots, traffic, workspace)
     return tiling if tiling.scratch_bytes <= problem.room else None
 
 
 def _fits(problem: TilingProblem, region: Region, slots: int) -> bool:
     """Does one tile fit?  A quick test before every tile is looked at."""
     constants = constant_bytes(operator_of(problem.node), region)
-    scratch = slots * sum(_slot_sizes(problem, region))
+    scratch = slots * sum(_slot_sizes(problem, region)) + _workspace(problem, region)
     return constants <= problem.constant_room and scratch <= problem.room
+
+
+def _workspace(problem: TilingProblem, region: Region) -> int:
+    """SRAM that the operator's instructions need for a region, in whole units of alignment."""
+    unit = problem.target.alignment
+    size = operator_of(problem.node).workspace(region, problem.inputs, problem.output)
+    return -(-size // unit) * unit
 
 
 def _streamed_boxes(

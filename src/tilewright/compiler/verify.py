@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from tilewright.errors import CompileError
-from tilewright.program.isa import Engine, Load, Store, semaphore_of
+from tilewright.program.isa import Attend, Engine, Load, Store, semaphore_of
 from tilewright.program.program import Buffer, Program
 from tilewright.targets import Target
 
@@ -23,6 +23,7 @@ def verify_program(program: Program, target: Target) -> None:
         raise _bug(f"{program.sram_bytes} bytes of SRAM, {target.name} has {target.sram_bytes}")
     _buffers_in_range(program, target)
     _transfers_in_range(program)
+    _scores_are_held(program)
     _terminates(program)
     _live_buffers_are_disjoint(program)
 
@@ -57,6 +58,23 @@ def _transfers_in_range(program: Program) -> None:
                 raise _bug(f"command {i} transfers beyond byte {limit}")
         if isinstance(dma, Store) and dma.ddr < program.constants_bytes:
             raise _bug(f"command {i} stores over the constants")
+
+
+def _scores_are_held(program: Program) -> None:
+    """The scratch memory of every attention lies in one buffer that lives while it runs."""
+    for i, command in enumerate(program.commands):
+        attend = command.instruction
+        if not isinstance(attend, Attend):
+            continue
+        end = attend.scratch + 2 * attend.block * attend.shape[1]
+        if not any(
+            b.group == command.group
+            and b.first <= i <= b.last
+            and b.address <= attend.scratch
+            and end <= b.address + b.bytes
+            for b in program.buffers
+        ):
+            raise _bug(f"command {i} keeps its scores outside its memory")
 
 
 def _terminates(program: Program) -> None:

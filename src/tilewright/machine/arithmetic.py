@@ -99,3 +99,17 @@ def _root_of_two(i: int) -> int:
 def exp2_table() -> Wide:
     """2**(23 - i/256) for i = 0..256, the table of Softmax."""
     return np.array([_root_of_two(i) for i in range(257)], np.int64)
+
+
+def exponentials(q: Wide, multiplier: int, shift: int) -> Wide:
+    """E of section 11 of rows [rows, n]: 2**23 at the largest code, halved by whole steps of t."""
+    distance = q.max(axis=1, keepdims=True) - q
+    exponent = rescaled(distance, multiplier, shift)
+    whole = np.minimum(exponent >> 16, 32)
+    index, rest = (exponent >> 8) & 255, exponent & 255
+    table = exp2_table()
+    power: Wide = table[index] - (((table[index] - table[index + 1]) * rest + 128) >> 8)
+    power += np.left_shift(np.int64(1), whole) >> 1
+    power >>= whole
+    power[whole > 31] = 0
+    return power

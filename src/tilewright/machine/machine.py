@@ -10,7 +10,16 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.errors import MachineFault
-from tilewright.machine import dma, elementwise, matrix, normalize, pooling, resize, softmax
+from tilewright.machine import (
+    attention,
+    dma,
+    elementwise,
+    matrix,
+    normalize,
+    pooling,
+    resize,
+    softmax,
+)
 from tilewright.machine.boxes import DDR
 from tilewright.machine.checks import Checks, Watch, WatchMaker
 from tilewright.machine.fault import (
@@ -37,6 +46,7 @@ ENGINES: dict[type[isa.Instruction], Callable[[Any, Operands, GroupMemory], None
     isa.Convolve: matrix.convolve,
     isa.Deconvolve: matrix.deconvolve,
     isa.MatrixProduct: matrix.matrix_product,
+    isa.Attend: attention.attend,
     isa.Add: elementwise.add,
     isa.AddConstant: elementwise.add_constant,
     isa.Multiply: elementwise.multiply,

@@ -104,6 +104,25 @@ def _matrix_product(i: isa.MatrixProduct) -> Boxes:
     return reads, [_box("y", i.y, (*batch, m, n), i.y_strides, sy)]
 
 
+def _attend(i: isa.Attend) -> Boxes:
+    sq, sk, sv, sm = (element_size(t) for t in i.types[:4])
+    m, n, d, e = i.shape
+    reads = [
+        _box("q", i.q, (m, d), i.q_strides, sq),
+        _box("k", i.k, (n, d), i.k_strides, sk),
+        _box("v", i.v, (n, e), i.v_strides, sv),
+    ]
+    if i.mask:
+        reads.append(_box("mask", i.mask, (m, n), i.mask_strides, sm))
+    if i.bias:
+        size = element_size(i.types[4], (DType.S16, DType.S32))
+        reads.append(_box("bias", i.bias, (m, n), i.bias_strides, size))
+    return reads, [
+        _run("scratch", i.scratch, i.block * n, 2),
+        _box("y", i.y, (m, e), i.y_strides, element_size(i.types[5])),
+    ]
+
+
 def _binary(i: isa.Add | isa.Multiply) -> Boxes:
     sa, sb, sy = (element_size(t) for t in i.types)
     reads = [
@@ -201,6 +220,7 @@ _RULES: dict[type[isa.Instruction], Callable[[Any], Boxes]] = {
     isa.Convolve: _matrix,
     isa.Deconvolve: _matrix,
     isa.MatrixProduct: _matrix_product,
+    isa.Attend: _attend,
     isa.Add: _binary,
     isa.AddConstant: _add_constant,
     isa.Multiply: _binary,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.graph import DType
-from tilewright.machine.arithmetic import Wide, exp2_table, rescaled, stored
+from tilewright.machine.arithmetic import Wide, exponentials, rescaled, stored
 from tilewright.machine.memory import GroupMemory
 from tilewright.machine.operands import Operands
 from tilewright.program.isa import Softmax
@@ -30,15 +30,7 @@ def softmax(i: Softmax, boxes: Operands, memory: GroupMemory) -> None:
 
 def _probabilities(i: Softmax, q: Wide) -> Wide:
     """Q24 probabilities of codes [rows, n]."""
-    distance = q.max(axis=1, keepdims=True) - q
-    exponent = rescaled(distance, i.exponent_multiplier, i.exponent_shift)
-    whole = np.minimum(exponent >> 16, 32)
-    index, rest = (exponent >> 8) & 255, exponent & 255
-    table = exp2_table()
-    power = table[index] - (((table[index] - table[index + 1]) * rest + 128) >> 8)
-    power += np.left_shift(np.int64(1), whole) >> 1
-    power >>= whole
-    power[whole > 31] = 0
+    power = exponentials(q, i.exponent_multiplier, i.exponent_shift)
     share = (1 << 53) // power.sum(axis=1, keepdims=True)
     result: Wide = (power * share + (1 << 28)) >> 29
     return result

@@ -22,6 +22,7 @@ import onnx_ir as ir
 from tilewright.graph import Operator
 from tilewright.ops import (
     add,
+    attention,
     batchnorm,
     clamp,
     concat,
@@ -80,6 +81,7 @@ class OperatorModule(Protocol):
 MODULES: tuple[OperatorModule, ...] = (
     conv,
     deconv,
+    attention,
     dense,
     matmul,
     batchnorm,

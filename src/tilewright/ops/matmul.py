@@ -19,7 +19,7 @@ import onnx_ir as ir
 from tilewright import numerics
 from tilewright.errors import QuantizationError
 from tilewright.graph import Array, DType, Encoding, TensorType, attribute
-from tilewright.ops import constant, elementwise
+from tilewright.ops import accumulator, constant, elementwise
 from tilewright.ops.activation import Activation, absorb_clamps, clamp_pair
 from tilewright.ops.builder import Builder, Operand, Permutation, onnx_order
 from tilewright.ops.pattern import FloatGraph, Refusal, Site, shape_of
@@ -161,7 +161,7 @@ def prove_product(terms: int, a: TensorType, b: TensorType, where: str) -> int:
         QuantizationError: it may leave 32 bits (8-bit operands) or 48 bits (a 16-bit operand).
     """
     bound = terms * a.reach * b.reach
-    limit = 2**47 if DType.S16 in (a.dtype, b.dtype) else 2**31
+    limit = accumulator.limit(a.dtype, b.dtype)
     if bound >= limit:
         raise QuantizationError(
             f"{where}: a sum of {terms} products can reach {bound}, the limit is {limit}",

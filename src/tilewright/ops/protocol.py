@@ -93,6 +93,8 @@ class Tile:
     inputs: tuple[View, ...]
     constants: Mapping[str, int]
     """Constant name -> SRAM address of the slice that `constant_rows` asked for."""
+    workspace: int = 0
+    """SRAM address of the bytes that `workspace` asked for."""
 
 
 class NpuOperator(Operator):
@@ -115,6 +117,10 @@ class NpuOperator(Operator):
     def constant_rows(self, name: str, region: Region) -> Span:
         """Rows (first axis) of constant `name` that `region` reads; default: all."""
         return Span(0, len(getattr(self, name)))
+
+    def workspace(self, region: Region, inputs: Sequence[TensorType], output: TensorType) -> int:
+        """Bytes of SRAM that the instructions of a region write and read between each other."""
+        return 0
 
     def work(self, region: Region, inputs: Sequence[TensorType], output: TensorType) -> Work:
         """Cost of a region; default: one vector element for each output element."""

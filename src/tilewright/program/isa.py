@@ -164,6 +164,44 @@ class MatrixProduct(Instruction):
 
 
 @dataclass(frozen=True)
+class Attend(Instruction):
+    """`y = Softmax(scores) @ v` with normalisation last (section 11).
+
+    `score = sat_s16(R24(sum (q-zq)*(k-zk)) + bias + R24(mask-zm))`, a row for each query.  `block`
+    rows are held in `scratch` at a time: query r in row `r % block`.
+    """
+
+    OPCODE = 0x13
+    ENGINE = Engine.MTX
+    q: int = u32("sram address of the queries [m, d]")
+    k: int = u32("sram address of the keys [n, d]")
+    v: int = u32("sram address of the values [n, e]")
+    mask: int = u32("sram address of the mask [m, n]; 0 for none")
+    bias: int = u32("sram address of the bias [m, n], in steps of the scores; 0 for none")
+    scratch: int = u32("sram address of [block, n] s16 scores")
+    y: int = u32("sram address of y [m, e]")
+    shape: tuple[int, ...] = u32("queries m, keys n, depth d, depth e of the values", count=4)
+    block: int = u32("rows of scores held at a time")
+    q_strides: tuple[int, ...] = u32("strides of q", count=2)
+    k_strides: tuple[int, ...] = u32("strides of k", count=2)
+    v_strides: tuple[int, ...] = u32("strides of v", count=2)
+    mask_strides: tuple[int, ...] = u32("strides of the mask", count=2)
+    bias_strides: tuple[int, ...] = u32("strides of the bias", count=2)
+    y_strides: tuple[int, ...] = u32("strides of y", count=2)
+    types: tuple[int, ...] = u8("types of q, k, v, mask, bias (s16 or s32), y", count=6)
+    zeros: tuple[int, ...] = s16("zero points of q, k, v, mask, y", count=5)
+    pre_shift: int = u8("pre-shift of the scores' R24")
+    score_multiplier: int = s32("multiplier of the scores' R24")
+    score_shift: int = u8("shift of the scores' R24")
+    mask_multiplier: int = s32("multiplier of the mask's R24")
+    mask_shift: int = u8("shift of the mask's R24")
+    exponent_multiplier: int = s32("multiplier of the exponent's R24")
+    exponent_shift: int = u8("shift of the exponent's R24")
+    multiplier: int = s32("multiplier of the output's R24")
+    shift: int = u8("shift of the output's R24")
+
+
+@dataclass(frozen=True)
 class Add(Instruction):
     """`y = clamp(((ma*(a-za) + mb*(b-zb) + 2**(shift-1)) >> shift) + zy)`; mb < 0 subtracts."""
 
@@ -484,9 +522,9 @@ class NormalizeL2(NormalizeTile):
 
 
 INSTRUCTIONS: tuple[type[Instruction], ...] = (
-    Load, Store, Convolve, Deconvolve, MatrixProduct, Add, AddConstant, Multiply, Lookup8, Lookup16,
-    ParametricRelu, Rescale, Fill, MaxPool, AveragePool, Reduce, Softmax, Resize, Normalize,
-    NormalizeRms, NormalizeL2,
+    Load, Store, Convolve, Deconvolve, MatrixProduct, Attend, Add, AddConstant, Multiply,
+    Lookup8, Lookup16, ParametricRelu, Rescale, Fill, MaxPool, AveragePool, Reduce, Softmax, Resize,
+    Normalize, NormalizeRms, NormalizeL2,
 )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from tilewright.graph import DType
 from tilewright.program.isa import (
     Add,
     AddConstant,
+    Attend,
     AveragePool,
     Convolve,
     Deconvolve,
@@ -70,11 +71,13 @@ def compute_seconds(instruction: Instruction, target: Target) -> float:
     if isinstance(instruction, MatrixTile):
         product = matrix_seconds(instruction, target)
         epilogue = epilogue_seconds(instruction, target)
-        return max(product, epilogue) if target.vector_overlap else product + epilogue
-    if isinstance(instruction, MatrixProduct):
+    elif isinstance(instruction, MatrixProduct):
         product, epilogue = _run_time_product(instruction, target)
-        return max(product, epilogue) if target.vector_overlap else product + epilogue
-    return vector_seconds(instruction, target)
+    elif isinstance(instruction, Attend):
+        product, epilogue = _attention(instruction, target)
+    else:
+        return vector_seconds(instruction, target)
+    return max(product, epilogue) if target.vector_overlap else product + epilogue
 
 
 def macs(instruction: MatrixTile) -> int:
@@ -110,6 +113,17 @@ def _run_time_product(instruction: MatrixProduct, target: Target) -> tuple[float
     positions = math.prod(batch) * rows
     seconds = dense_seconds(positions, terms, columns, (a, b), target)
     return seconds, positions * columns * _size(y) / target.vector.output
+
+
+def _attention(instruction: Attend, target: Target) -> tuple[float, float]:
+    """Time of the array for both products, and of exponentials, biases and what is written."""
+    queries, keys, depth, values = instruction.shape
+    q, k, v, _, _, y = instruction.types
+    seconds = dense_seconds(queries, depth, keys, (q, k), target)
+    seconds += dense_seconds(queries, keys, values, (v,), target)
+    addends = (instruction.mask != 0) + (instruction.bias != 0)
+    vector = queries * keys * (1 / target.vector.softmax + addends / target.vector.elementwise)
+    return seconds, vector + queries * values * _size(y) / target.vector.output
 
 
 def dense_seconds(
