@@ -26,7 +26,7 @@ check-all: test
 	$(BIN)/python -m build --version >/dev/null 2>&1 || $(BIN)/pip install -q build
 	$(BIN)/python -m build --outdir build/dist
 	$(MAKE) demo
-	$(BIN)/tilewright fetch benchmarks tests
+	$(BIN)/tilewright fetch benchmarks tests transformers
 	$(BIN)/python benchmarks/bits.py --no-write
 	$(MAKE) hub
 

@@ -6,6 +6,7 @@ import hashlib
 import io
 import tarfile
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ import pytest
 from tilewright.assets import asset_path, cache_directory, fetch, own_table, select
 from tilewright.assets.digest import state_of, tree_digest
 from tilewright.assets.download import download
-from tilewright.assets.table import Asset, Package, Table, read_table
+from tilewright.assets.fetch import BUILDERS
+from tilewright.assets.table import GROUPS, Asset, Derived, Package, Table, read_table
 from tilewright.errors import DataError, EnvironmentFault, TilewrightError
 
 FILES = {"pkg/model.onnx": b"model", "pkg/img/a.png": b"a", "pkg/img/b.png": b"b"}
@@ -125,6 +127,35 @@ def test_one_failure_does_not_stop_the_others(tmp_path: Path) -> None:
     assert (tmp_path / "images" / "set" / "a.png").exists()
 
 
+def nested(files: dict[str, bytes]) -> bytes:
+    """A zip file's bytes."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, data in files.items():
+            archive.writestr(name, data)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("suffix", [".whl", ".tar.gz"])
+def test_members_of_an_archive_within_the_package(suffix: str, tmp_path: Path) -> None:
+    table = make_table()
+    model = table["model"]
+    assert isinstance(model, Asset)
+    table["model"] = replace(model, member="model.onnx", within="pkg/all.zip")
+    stub = Stub({"pkg/all.zip": nested({"model.onnx": b"model"})}, suffix)
+    (path,) = fetch("model", tmp_path, table=table, downloader=stub)
+    assert path.read_bytes() == b"model" and not leftovers(tmp_path)
+    path.unlink()
+    for files, reason in (
+        ({}, "some-package 1.0 has no pkg/all.zip"),
+        ({"pkg/all.zip": b"no zip"}, "not a zip file"),
+        ({"pkg/all.zip": nested({})}, "matches 0 files"),
+    ):
+        with pytest.raises(EnvironmentFault, match=reason):
+            fetch("model", tmp_path, table=table, downloader=Stub(files, suffix))
+    assert not path.exists() and not leftovers(tmp_path)
+
+
 @pytest.mark.parametrize("files", [{}, {"pkg/img/a.png": b"a"}])
 def test_missing_members(files: dict[str, bytes], tmp_path: Path) -> None:
     with pytest.raises(EnvironmentFault, match="matches"):
@@ -178,13 +209,17 @@ def test_own_table_is_complete() -> None:
     table = own_table()
     for name in ("efficientnet-lite0", "ddddocr-det", "ultraface-rfb-320", "imagenet-names"):
         assert name in table
+    transformers = {e.name for e in select(table, "transformers")}
+    assert {"minilm-l6", "minilm-tokenizer", "vit-s-focus", "verses-asv"} <= transformers
+    assert not transformers & {e.name for e in select(table, "demo")}
     assert {e.name for e in select(table, "demo")} >= {"efficientnet-lite0", "photo-chelsea"}
     tests = [e for e in select(table, "tests") if isinstance(e, Asset)]
     assert all(e.package.registry == "pypi" for e in tests), "tests must not need npm"
     targets = [e.target for e in table.values()]
     assert len(targets) == len(set(targets))
     for entry in table.values():
-        assert entry.groups and entry.licence
+        assert entry.groups and entry.licence and set(entry.groups) <= set(GROUPS)
+        assert not isinstance(entry, Derived) or entry.builder in BUILDERS
         if isinstance(entry, Asset):
             assert len(entry.sha256) == 64 and entry.is_set == ("*" in entry.member)
 

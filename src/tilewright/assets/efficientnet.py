@@ -11,7 +11,6 @@ Output `logits`: float32 [batch, 1000] in the usual ImageNet-1k order.
 from __future__ import annotations
 
 import math
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.assets.checkpoint import Weights, read_state_dict
-from tilewright.errors import DataError
+from tilewright.assets.construction import Construction, save_model
 
 if TYPE_CHECKING:
     import onnx
@@ -32,7 +31,6 @@ STAGES = ((1, 1), (2, 2), (2, 2), (3, 2), (3, 1), (4, 2), (1, 1))
 
 BATCHNORM_EPSILON = 1e-3
 OPSET = 13
-IR_VERSION = 8
 
 
 def convert(
@@ -42,16 +40,8 @@ def convert(
 
     With `fold_batchnorm` off, the BatchNormalization nodes stay and the batch is dynamic.
     """
-    import onnx
-
     model = build(read_state_dict(weights), variant, fold_batchnorm=fold_batchnorm)
-    final = Path(target)
-    temporary = final.with_name(f".{final.name}.{os.getpid()}.tmp")
-    try:
-        onnx.save(model, str(temporary))
-        temporary.replace(final)
-    finally:
-        temporary.unlink(missing_ok=True)
+    save_model(model, Path(target))
 
 
 def build(
@@ -62,7 +52,6 @@ def build(
     Raises:
         DataError: weights of another variant.
     """
-    import onnx
     from onnx import TensorProto, helper
 
     image, depth = VARIANTS[variant]
@@ -75,24 +64,15 @@ def build(
     x = network.node("Flatten", [x], "flatten", axis=1)
     dense = [network.constant(f"fc.{k}", network.take(f"_fc.{k}")) for k in ("weight", "bias")]
     network.node("Gemm", [x, *dense], "logits", transB=1)
-    network.require_all_used()
+    network.require_all_used(("num_batches_tracked",))
 
     batch: int | str = 1 if fold_batchnorm else "batch"
-    graph = helper.make_graph(
-        network.nodes,
+    return network.model(
         f"efficientnet_{variant}",
         [helper.make_tensor_value_info("image", TensorProto.FLOAT, [batch, 3, image, image])],
         [helper.make_tensor_value_info("logits", TensorProto.FLOAT, [batch, 1000])],
-        network.initializers,
+        opset=OPSET,
     )
-    model = helper.make_model(
-        graph,
-        producer_name="tilewright-assets",
-        opset_imports=[helper.make_opsetid("", OPSET)],
-        ir_version=IR_VERSION,
-    )
-    onnx.checker.check_model(model)
-    return onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True)
 
 
 def block_strides(depth: float) -> list[int]:
@@ -111,41 +91,21 @@ def same_pads(size: int, kernel: int, stride: int) -> tuple[int, int]:
     return total // 2, total - total // 2
 
 
-class _Network:
-    """Nodes and initializers under construction, and which weights they used."""
+class _Network(Construction):
+    """The parts of the network."""
 
     def __init__(self, weights: Weights, fold_batchnorm: bool) -> None:
-        self.nodes: list[onnx.NodeProto] = []
-        self.initializers: list[onnx.TensorProto] = []
-        self._weights, self._fold = weights, fold_batchnorm
-        self._used: set[str] = set()
+        super().__init__(weights)
+        self._fold = fold_batchnorm
         self.constant("zero", np.array(0.0, np.float32))
         self.constant("six", np.array(6.0, np.float32))
-
-    def take(self, name: str) -> npt.NDArray[np.float32]:
-        if name not in self._weights:
-            raise DataError(f"weight {name!r} is missing: another variant?", code="TW-1223")
-        self._used.add(name)
-        return self._weights[name].astype(np.float32)
-
-    def constant(self, name: str, value: npt.NDArray[Any]) -> str:
-        from onnx import numpy_helper
-
-        self.initializers.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
-        return name
-
-    def node(self, op: str, inputs: list[str], name: str, **attributes: Any) -> str:
-        from onnx import helper
-
-        self.nodes.append(helper.make_node(op, inputs, [name], name=name, **attributes))
-        return name
 
     def block(self, x: str, index: int, size: int, stride: int) -> tuple[str, int]:
         """One inverted-residual block; returns its output and the output's size."""
         source, name = f"_blocks.{index}", f"block{index}"
         expand = f"{source}._expand_conv"
         y = x
-        if f"{expand}.weight" in self._weights:
+        if f"{expand}.weight" in self.weights:
             y, size = self.conv(y, f"{name}.expand", expand, f"{source}._bn0", size)
         depthwise = f"{source}._depthwise_conv"
         y, size = self.conv(
@@ -154,11 +114,11 @@ class _Network:
         y, size = self.conv(
             y, f"{name}.project", f"{source}._project_conv", f"{source}._bn2", size, relu6=False
         )
-        if f"{expand}.weight" in self._weights:
-            channels_in = self._weights[f"{expand}.weight"].shape[1]
+        if f"{expand}.weight" in self.weights:
+            channels_in = self.weights[f"{expand}.weight"].shape[1]
         else:
-            channels_in = self._weights[f"{depthwise}.weight"].shape[0]
-        if stride == 1 and channels_in == self._weights[f"{source}._project_conv.weight"].shape[0]:
+            channels_in = self.weights[f"{depthwise}.weight"].shape[0]
+        if stride == 1 and channels_in == self.weights[f"{source}._project_conv.weight"].shape[0]:
             y = self.node("Add", [y, x], f"{name}.add")
         return y, size
 
@@ -215,11 +175,3 @@ class _Network:
         }
         constants = [self.constant(f"{name}.{key}", value) for key, value in folded.items()]
         return self.node("Conv", [x, *constants], f"{name}.conv", **attributes)
-
-    def require_all_used(self) -> None:
-        left = {n for n in self._weights if not n.endswith("num_batches_tracked")} - self._used
-        if left:
-            raise DataError(
-                f"{len(left)} weights are unused, such as {min(left)!r}: another variant?",
-                code="TW-1223",
-            )

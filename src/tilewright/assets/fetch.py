@@ -10,11 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from tilewright.assets import efficientnet, minilm
 from tilewright.assets.archive import BROKEN, extract, open_archive
 from tilewright.assets.cache import cache_directory
 from tilewright.assets.digest import state_of
 from tilewright.assets.download import Downloader, download
-from tilewright.assets.efficientnet import convert
 from tilewright.assets.table import Asset, Derived, Entry, Package, Table, own_table, select
 from tilewright.errors import EnvironmentFault, TilewrightError
 
@@ -22,6 +22,13 @@ Event = Literal["present", "downloading", "fetched", "built", "failed"]
 Progress = Callable[[Entry, Event, str], None]
 
 STALE_SECONDS = 24 * 3600
+
+BUILDERS: dict[str, Callable[[Path, Path, str], None]] = {
+    "efficientnet": efficientnet.convert,
+    "efficientnet-batchnorm": partial(efficientnet.convert, fold_batchnorm=False),
+    "minilm": minilm.convert,
+}
+"""Of derived files: weights, model to write, variant."""
 
 
 def fetch(
@@ -35,7 +42,7 @@ def fetch(
     """Fetch assets by name or group; what is there and intact is left alone.
 
     Args:
-        names: one or more names of assets or groups (demo, tests, benchmarks).
+        names: one or more names of assets or groups (see `GROUPS`).
         cache: folder to fill; default: :func:`cache_directory`.
         progress: told of each asset: (entry, event, detail).
         table: another table than Tilewright's own.
@@ -124,8 +131,7 @@ def _missing(entries: Sequence[Entry], run: _Run) -> dict[Package, list[Asset]]:
 
 def _build(entry: Derived, source: Path, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
-    folded = {"efficientnet": True, "efficientnet-batchnorm": False}[entry.builder]
-    convert(source, target, entry.variant, fold_batchnorm=folded)
+    BUILDERS[entry.builder](source, target, entry.variant)
 
 
 def _sweep(root: Path) -> None:

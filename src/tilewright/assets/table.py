@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 from tilewright.errors import DataError, nearest
 
-GROUPS = ("demo", "tests", "benchmarks")
+GROUPS = ("demo", "tests", "benchmarks", "transformers")
+"""`transformers`: networks with attention, normalisation or recurrence, and what feeds them."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ class Asset:
         sha256: of the file; of a set's listing, see :func:`assets.digest.tree_digest`.
         size: bytes, all files together.
         count: number of files.
+        within: .zip inside the package's archive that holds the member.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Asset:
     licence: str
     groups: tuple[str, ...]
     count: int = 1
+    within: str = ""
 
     @property
     def is_set(self) -> bool:
@@ -57,16 +60,16 @@ class Asset:
 
 @dataclass(frozen=True)
 class Derived:
-    """A file that a builder of ours makes from a fetched asset."""
+    """A file that a builder of ours makes from a fetched asset; `variant` is the builder's own."""
 
     name: str
     kind: str
     source: str
     target: str
     builder: str
-    variant: str
     licence: str
     groups: tuple[str, ...]
+    variant: str = ""
 
 
 Entry = Asset | Derived

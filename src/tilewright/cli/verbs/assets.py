@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 def fetch(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Assets or groups: demo, tests, benchmarks.")
+        list[str] | None,
+        typer.Argument(help="Assets, or groups: demo, tests, benchmarks, transformers."),
     ] = None,
     json: options.Json = False,
 ) -> None:
