@@ -36,62 +36,48 @@ tw_quotient tw_norm_quotient(const tw_norm *norm, int64_t sum, int64_t squares) 
     return q;
 }
 
-/* As tw_rows.normalize, in 64 bits; unsigned, since codes outside their type's range may wrap. */
-static int32_t normalized(int16_t x, const tw_quotient *group, const tw_affine *affine, int64_t i) {
-    const uint64_t half = UINT64_C(1) << (group->fraction - 1);
-    const int64_t d = group->factor * x - group->total;
-    const int64_t n = (int64_t)((uint64_t)d * (uint64_t)group->share + half) >> group->fraction;
-    const uint64_t sum = (uint64_t)n * (uint64_t)(int64_t)affine->gain[i];
-    const int64_t v = (int64_t)(sum + (uint64_t)affine->offset[i]) >> affine->shift;
-    return (int32_t)tw_clamp(v + affine->zero, affine->lo, affine->hi);
-}
-
-void tw_norm_run(const tw_norm *norm, unsigned char *y, const int16_t *x, const tw_quotient *group,
-                 const tw_affine *affine, int64_t n) {
-    int32_t values[TW_ROW_BLOCK];
-    if (norm->fast) {
-        norm->rows->normalize(values, x, group, affine, n);
-    } else {
-        for (int64_t i = 0; i < n; ++i) {
-            values[i] = normalized(x[i], group, affine, i);
-        }
-    }
-    norm->rows->narrow(y, norm->y_type, values, n);
-}
-
-void tw_norm_lanes(const tw_norm *norm, unsigned char *y, const int16_t *x,
-                   const tw_quotient *groups, const tw_affine *affine, int64_t n) {
-    int32_t values[TW_ROW_BLOCK];
-    if (norm->fast) {
-        norm->rows->normalize_lanes(values, x, groups, affine, n);
-    } else {
-        for (int64_t i = 0; i < n; ++i) {
-            values[i] = normalized(x[i], &groups[i], affine, i);
-        }
-    }
-    norm->rows->narrow(y, norm->y_type, values, n);
-}
-
 static int64_t offset_of(const tw_affine_record *record) {
     return (int64_t)(((uint64_t)(uint32_t)record->offset_high << 32) | record->offset_low);
 }
 
-/* Copy the gains apart; false where one is out of range.  `top`: the largest |n*gain + offset|. */
-static bool read_gains(const tw_constant *gains, int32_t *gain, int64_t *offset, int64_t lanes,
-                       int64_t half, int64_t largest_n, int64_t *top) {
-    const tw_affine_record *records = gains->data;
-    *top = 0;
-    for (int64_t i = 0; i < lanes; ++i) {
-        const tw_affine_record *record = &records[gains->elements == 1 ? 0 : i];
-        const int64_t g = record->gain, b = offset_of(record);
-        if (g > 1 << 24 || g < -(1 << 24) || b >= INT64_C(1) << 52 || b <= -(INT64_C(1) << 52)) {
-            return false;
-        }
-        gain[i] = (int32_t)g;
-        offset[i] = b + half;
-        *top = tw_max(*top, (g < 0 ? -g : g) * largest_n + (b < 0 ? -b : b) + half);
+tw_affine tw_norm_affine(const tw_norm *norm, const tw_gains *memory, int64_t first, int64_t n,
+                         int64_t repeat) {
+    const int64_t half = INT64_C(1) << (norm->affine.shift - 1);
+    const int64_t more = half + (norm->fast ? TW_LIFT : 0);
+    for (int64_t i = 0; i < n * repeat; ++i) {
+        const tw_affine_record *record = &norm->gains[norm->one_gain ? 0 : first + i % n];
+        memory->gain[i] = record->gain;
+        memory->offset[i % 2][i / 2] = offset_of(record) + more;
     }
-    return true;
+    tw_affine affine = norm->affine;
+    affine.gain = memory->gain;
+    affine.offset[0] = memory->offset[0];
+    affine.offset[1] = memory->offset[1];
+    return affine;
+}
+
+/* Unsigned, since codes outside their type's range may wrap. */
+int32_t tw_norm_element(int16_t x, const tw_quotient *group, const tw_affine *affine, int64_t i) {
+    const uint64_t half = UINT64_C(1) << (group->fraction - 1);
+    const int64_t d = group->factor * x - group->total;
+    const int64_t n = (int64_t)((uint64_t)d * (uint64_t)group->share + half) >> group->fraction;
+    const uint64_t product = (uint64_t)n * (uint64_t)(int64_t)affine->gain[i];
+    const int64_t v = (int64_t)(product + (uint64_t)affine->offset[i % 2][i / 2]) >> affine->shift;
+    return (int32_t)tw_clamp(v + affine->zero, affine->lo, affine->hi);
+}
+
+/* The largest |n*gain + offset|; -1 where a gain or an offset is out of range. */
+static int64_t largest_sum(const tw_constant *gains, int64_t largest_n) {
+    const tw_affine_record *records = gains->data;
+    int64_t top = 0;
+    for (int64_t i = 0; i < gains->elements; ++i) {
+        const int64_t g = records[i].gain, b = offset_of(&records[i]);
+        if (g > 1 << 24 || g < -(1 << 24) || b >= INT64_C(1) << 52 || b <= -(INT64_C(1) << 52)) {
+            return -1;
+        }
+        top = tw_max(top, (g < 0 ? -g : g) * largest_n + (b < 0 ? -b : b));
+    }
+    return top;
 }
 
 /* The largest |n|: the root of the number of elements in Q16, or 1 in Q24, and a rounding. */
@@ -101,32 +87,25 @@ static int64_t largest_quotient(const tw_norm *norm, int64_t count) {
 }
 
 tw_status tw_prepare_norm(tw_prepare *prepare, tw_norm *norm, const tw_norm_fields *fields,
-                          int64_t count, int64_t lanes) {
+                          int64_t count, int64_t gains) {
     const tw_tensor *x = tw_input(prepare, 0), *y = tw_output(prepare);
-    const int64_t reach = tw_reach(x), limit = INT64_C(1) << 31;
     if (!tw_is_activation(x) || !tw_is_activation(y) || !tw_same_shape(x, y)) {
         return tw_refuse(prepare, "its operands are not activations of one shape");
     }
     if (fields->gains->kind != TW_KIND_AFFINE ||
-        (fields->gains->elements != 1 && fields->gains->elements != lanes)) {
+        (fields->gains->elements != 1 && fields->gains->elements != gains)) {
         return tw_refuse(prepare, "its gains do not fit its operand");
     }
+    const int64_t reach = tw_reach(x), factor = norm->factor;
     if (fields->shift < 1 || fields->shift > 62 || fields->epsilon < 0 ||
         fields->epsilon > INT64_C(1) << 60 || !tw_is_clamp(y, fields->clamp[0], fields->clamp[1]) ||
-        (norm->factor > 1 && count * reach >= limit) ||
-        norm->factor * count >= INT64_MAX / (reach * reach + 1) ||
-        norm->factor * count * reach * reach + fields->epsilon >= INT64_C(1) << 62) {
+        (factor > 1 && count * reach >= INT64_C(1) << 31) ||
+        factor * count >= INT64_MAX / (reach * reach + 1) ||
+        factor * count * reach * reach + fields->epsilon >= INT64_C(1) << 62) {
         return tw_refuse(prepare, "its shift, epsilon, clamp or length is out of range");
     }
-    int32_t *gain = tw_pool_allocate(&prepare->model->pool, (size_t)lanes * sizeof *gain);
-    int64_t *offset = tw_pool_allocate(&prepare->model->pool, (size_t)lanes * sizeof *offset);
-    if (gain == NULL || offset == NULL) {
-        return TW_ERROR_MEMORY;
-    }
-    const int64_t half = INT64_C(1) << (fields->shift - 1);
-    int64_t top;
-    if (!read_gains(fields->gains, gain, offset, lanes, half, largest_quotient(norm, count),
-                    &top)) {
+    const int64_t sum = largest_sum(fields->gains, largest_quotient(norm, count));
+    if (sum < 0) {
         return tw_refuse(prepare, "a gain or an offset is out of range");
     }
     norm->rows = prepare->rows;
@@ -134,14 +113,13 @@ tw_status tw_prepare_norm(tw_prepare *prepare, tw_norm *norm, const tw_norm_fiel
     norm->x_type = x->dtype;
     norm->x_zero = x->zero_point;
     norm->y_type = y->dtype;
-    norm->fast = norm->factor * reach < INT64_C(1) << 29 && top >> fields->shift < INT64_C(1) << 30;
-    norm->affine = (tw_affine){
-        gain,
-        offset,
-        (int32_t)fields->shift,
-        y->zero_point,
-        (int32_t)fields->clamp[0],
-        (int32_t)fields->clamp[1],
-    };
+    norm->gains = fields->gains->data;
+    norm->one_gain = fields->gains->elements == 1;
+    /* Half of 2**shift is added; the result and its zero point fit 32 bits. */
+    norm->fast = factor * reach < INT64_C(1) << 29 && sum >> fields->shift < INT64_C(1) << 29;
+    norm->affine.shift = (int32_t)fields->shift;
+    norm->affine.zero = y->zero_point;
+    norm->affine.lo = (int32_t)fields->clamp[0];
+    norm->affine.hi = (int32_t)fields->clamp[1];
     return TW_OK;
 }

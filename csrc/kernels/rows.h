@@ -10,6 +10,7 @@
 #include "../src/generated/graphfile.h"
 
 enum { TW_ROW_BLOCK = 256 }; /* elements that a kernel handles at a time */
+enum { TW_ROW_LANES = 16 };  /* the most elements of a vector; a block is a multiple of it */
 
 /* Rescale, zero point, clamp. */
 typedef struct tw_rescale_parameters {
@@ -49,15 +50,31 @@ typedef struct tw_quotient {
     int32_t fraction;
 } tw_quotient;
 
-/* y = clamp(((n*gain + offset) >> shift) + zero) */
+/* y = clamp(((n*gain + offset) >> shift) + zero); 2**(shift-1) and TW_LIFT are in the offset.
+ * Vectors multiply their even and their odd elements, so what is added to products is stored apart:
+ * offset[0] has that of elements 0, 2, ...  All arrays have TW_ROW_LANES elements to spare. */
 typedef struct tw_affine {
     const int32_t *gain;
-    const int64_t *offset; /* half of 2**shift included */
+    const int64_t *offset[2];
     int32_t shift;
     int32_t zero;
     int32_t lo;
     int32_t hi;
 } tw_affine;
+
+/* Quotients of elements of different groups: n = ((factor*x*share + bias) >> fraction) - back,
+ * where the bias has -total*share, 2**(fraction-1) and TW_LIFT. */
+typedef struct tw_lanes {
+    int32_t factor;
+    const int32_t *share;
+    const int32_t *back; /* TW_LIFT >> fraction */
+    const int64_t *bias[2];
+    const int64_t *fraction[2];
+} tw_lanes;
+
+/* Added to a number of less than 62 bits, so that it may be shifted right as an unsigned one: AVX2
+ * shifts no other of 64 bits.  What it leaves is taken away again. */
+#define TW_LIFT (INT64_C(1) << 62)
 
 typedef struct tw_rows tw_rows;
 
@@ -98,15 +115,15 @@ struct tw_rows {
     /* acc[c] += x * w[c] */
     void (*scale_add32)(int32_t *acc, int16_t x, const int16_t *w, int64_t n);
     void (*scale_add64)(int64_t *acc, int16_t x, const int16_t *w, int64_t n);
-    /* sums[0] += x[i], sums[1] += x[i]**2 */
+    /* sums[0] += x[i], sums[1] += x[i]**2; n <= TW_ROW_BLOCK */
     void (*moments)(int64_t sums[2], const int16_t *x, int64_t n);
-    /* the same for each i */
-    void (*lane_moments)(int64_t *sums, int64_t *squares, const int16_t *x, int64_t n);
-    /* elements of one group; every step but a product and a sum fits 32 bits */
+    /* the same for each i, squares in two halves: low += x[i]**2 % 2**16, high += x[i]**2 >> 16 */
+    void (*lane_moments)(int32_t *sums, uint32_t *low, uint32_t *high, const int16_t *x, int64_t n);
+    /* elements of one group; every step but a product and a sum fits 32 bits.  `x` and `y` have
+     * room to a multiple of TW_ROW_LANES. */
     void (*normalize)(int32_t *y, const int16_t *x, const tw_quotient *group,
                       const tw_affine *affine, int64_t n);
-    /* the same, of the group `groups[i]` each */
-    void (*normalize_lanes)(int32_t *y, const int16_t *x, const tw_quotient *groups,
+    void (*normalize_lanes)(int32_t *y, const int16_t *x, const tw_lanes *lanes,
                             const tw_affine *affine, int64_t n);
 };
 

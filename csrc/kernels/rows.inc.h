@@ -231,6 +231,20 @@ static void scale_add64(int64_t *restrict acc, int16_t x, const int16_t *restric
     }
 }
 
+static void lane_moments(int32_t *restrict sums, uint32_t *restrict low, uint32_t *restrict high,
+                         const int16_t *restrict x, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) {
+        const uint32_t square = (uint32_t)(x[i] * x[i]);
+        sums[i] += x[i];
+        low[i] += square & 65535;
+        high[i] += square >> 16;
+    }
+}
+
+#ifdef VECTOR
+#include "normalize.inc.h"
+#else
+
 static void moments(int64_t sums[2], const int16_t *restrict x, int64_t n) {
     int64_t sum = 0, squares = 0;
     for (int64_t i = 0; i < n; ++i) {
@@ -241,49 +255,49 @@ static void moments(int64_t sums[2], const int16_t *restrict x, int64_t n) {
     sums[1] += squares;
 }
 
-static void lane_moments(int64_t *restrict sums, int64_t *restrict squares,
-                         const int16_t *restrict x, int64_t n) {
-    for (int64_t i = 0; i < n; ++i) {
-        sums[i] += x[i];
-        squares[i] += x[i] * x[i];
-    }
+/* What a lift leaves is `back`. */
+static inline int32_t lowered(int64_t lifted, int64_t shift, int32_t back) {
+    return (int32_t)((uint32_t)((uint64_t)lifted >> shift) - (uint32_t)back);
 }
 
-/* x >> shift of |x| < 2**62 whose result fits 32 bits, by an unsigned shift: vectors of 64 bits
- * have no other before AVX-512. */
-static inline int32_t shifted(int64_t x, int32_t shift) {
-    const uint64_t lift = UINT64_C(1) << 62;
-    return (int32_t)((uint32_t)(((uint64_t)x + lift) >> shift) - (uint32_t)(lift >> shift));
-}
-
-static inline int32_t normalized(int16_t x, int32_t factor, int32_t total, int32_t share,
-                                 int32_t fraction, const tw_affine *affine, int64_t i) {
-    const int64_t half = INT64_C(1) << (fraction - 1);
-    const int32_t n = shifted((int64_t)(factor * x - total) * share + half, fraction);
-    const int64_t v = (int64_t)n * affine->gain[i] + affine->offset[i];
-    const int32_t y = shifted(v, affine->shift) + affine->zero;
+static inline int32_t affine_end(int32_t n, const tw_affine *affine, int64_t offset, int64_t i) {
+    const int32_t back = (int32_t)(uint32_t)(TW_LIFT >> affine->shift);
+    const int32_t y =
+        lowered((int64_t)n * affine->gain[i] + offset, affine->shift, back) + affine->zero;
     return y < affine->lo ? affine->lo : y > affine->hi ? affine->hi : y;
 }
 
 static void normalize(int32_t *restrict y, const int16_t *restrict x, const tw_quotient *group,
                       const tw_affine *affine, int64_t n) {
-    const int32_t factor = (int32_t)group->factor, total = (int32_t)group->total;
-    const int32_t share = (int32_t)group->share, fraction = group->fraction;
     const tw_affine a = *affine;
-    for (int64_t i = 0; i < n; ++i) {
-        y[i] = normalized(x[i], factor, total, share, fraction, &a, i);
+    const int32_t factor = (int32_t)group->factor, share = (int32_t)group->share;
+    const int32_t fraction = group->fraction;
+    const int64_t half = INT64_C(1) << (fraction - 1);
+    const int64_t bias = TW_LIFT + half - group->total * group->share;
+    const int32_t back = (int32_t)(uint32_t)(TW_LIFT >> fraction);
+    for (int32_t odd = 0; odd < 2; ++odd) {
+        for (int64_t i = odd; i < n; i += 2) {
+            const int64_t d = factor * x[i];
+            y[i] =
+                affine_end(lowered(d * share + bias, fraction, back), &a, a.offset[odd][i / 2], i);
+        }
     }
 }
 
-static void normalize_lanes(int32_t *restrict y, const int16_t *restrict x,
-                            const tw_quotient *restrict groups, const tw_affine *affine,
-                            int64_t n) {
+static void normalize_lanes(int32_t *restrict y, const int16_t *restrict x, const tw_lanes *lanes,
+                            const tw_affine *affine, int64_t n) {
     const tw_affine a = *affine;
-    for (int64_t i = 0; i < n; ++i) {
-        y[i] = normalized(x[i], (int32_t)groups[i].factor, (int32_t)groups[i].total,
-                          (int32_t)groups[i].share, groups[i].fraction, &a, i);
+    const tw_lanes l = *lanes;
+    for (int32_t odd = 0; odd < 2; ++odd) {
+        for (int64_t i = odd; i < n; i += 2) {
+            const int64_t d = l.factor * x[i], v = d * l.share[i] + l.bias[odd][i / 2];
+            y[i] = affine_end(lowered(v, l.fraction[odd][i / 2], l.back[i]), &a,
+                              a.offset[odd][i / 2], i);
+        }
     }
 }
+
+#endif
 
 const tw_rows TW_ROWS_NAME = {
     .widen = widen,

@@ -17,6 +17,31 @@ static inline VECTOR broadcast(const void *p) {
     return _mm256_set1_epi32(word);
 }
 
+static inline VECTOR all32(int32_t v) { return _mm256_set1_epi32(v); }
+static inline VECTOR all64(int64_t v) { return _mm256_set1_epi64x(v); }
+static inline VECTOR load_words(const int16_t *p) {
+    return _mm256_cvtepi16_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
+static inline VECTOR add32(VECTOR a, VECTOR b) { return _mm256_add_epi32(a, b); }
+static inline VECTOR subtract32(VECTOR a, VECTOR b) { return _mm256_sub_epi32(a, b); }
+static inline VECTOR multiply32(VECTOR a, VECTOR b) { return _mm256_mullo_epi32(a, b); }
+static inline VECTOR min32(VECTOR a, VECTOR b) { return _mm256_min_epi32(a, b); }
+static inline VECTOR max32(VECTOR a, VECTOR b) { return _mm256_max_epi32(a, b); }
+/* Sums of two neighbouring products of 16-bit elements. */
+static inline VECTOR multiply_add16(VECTOR a, VECTOR b) { return _mm256_madd_epi16(a, b); }
+static inline VECTOR and_bits(VECTOR a, VECTOR b) { return _mm256_and_si256(a, b); }
+static inline VECTOR add64(VECTOR a, VECTOR b) { return _mm256_add_epi64(a, b); }
+static inline VECTOR shift_right64(VECTOR a, int n) { return _mm256_srli_epi64(a, n); }
+static inline VECTOR shift_right_each64(VECTOR a, VECTOR n) { return _mm256_srlv_epi64(a, n); }
+
+/* 64-bit products of elements 0, 2, ... */
+static inline VECTOR multiply_even(VECTOR a, VECTOR b) { return _mm256_mul_epi32(a, b); }
+static inline VECTOR odd_to_even(VECTOR a) { return _mm256_shuffle_epi32(a, 0xF5); }
+/* The low halves of both in turn. */
+static inline VECTOR interleaved(VECTOR even, VECTOR odd) {
+    return _mm256_blend_epi32(even, _mm256_shuffle_epi32(odd, 0xA0), 0xAA);
+}
+
 /* R24 of 32-bit lanes and the zero point; see tail.c. */
 static inline VECTOR requantize(VECTOR acc, const unsigned char *tail, ptrdiff_t stride) {
     VECTOR even = _mm256_mul_epi32(acc, load_vector(tail + stride));

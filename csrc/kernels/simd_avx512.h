@@ -17,6 +17,31 @@ static inline VECTOR broadcast(const void *p) {
     return _mm512_set1_epi32(word);
 }
 
+static inline VECTOR all32(int32_t v) { return _mm512_set1_epi32(v); }
+static inline VECTOR all64(int64_t v) { return _mm512_set1_epi64(v); }
+static inline VECTOR load_words(const int16_t *p) {
+    return _mm512_cvtepi16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)p));
+}
+static inline VECTOR add32(VECTOR a, VECTOR b) { return _mm512_add_epi32(a, b); }
+static inline VECTOR subtract32(VECTOR a, VECTOR b) { return _mm512_sub_epi32(a, b); }
+static inline VECTOR multiply32(VECTOR a, VECTOR b) { return _mm512_mullo_epi32(a, b); }
+static inline VECTOR min32(VECTOR a, VECTOR b) { return _mm512_min_epi32(a, b); }
+static inline VECTOR max32(VECTOR a, VECTOR b) { return _mm512_max_epi32(a, b); }
+/* Sums of two neighbouring products of 16-bit elements. */
+static inline VECTOR multiply_add16(VECTOR a, VECTOR b) { return _mm512_madd_epi16(a, b); }
+static inline VECTOR and_bits(VECTOR a, VECTOR b) { return _mm512_and_si512(a, b); }
+static inline VECTOR add64(VECTOR a, VECTOR b) { return _mm512_add_epi64(a, b); }
+static inline VECTOR shift_right64(VECTOR a, int n) { return _mm512_srli_epi64(a, (unsigned)n); }
+static inline VECTOR shift_right_each64(VECTOR a, VECTOR n) { return _mm512_srlv_epi64(a, n); }
+
+/* 64-bit products of elements 0, 2, ... */
+static inline VECTOR multiply_even(VECTOR a, VECTOR b) { return _mm512_mul_epi32(a, b); }
+static inline VECTOR odd_to_even(VECTOR a) { return _mm512_shuffle_epi32(a, _MM_PERM_DDBB); }
+/* The low halves of both in turn. */
+static inline VECTOR interleaved(VECTOR even, VECTOR odd) {
+    return _mm512_mask_shuffle_epi32(even, 0xAAAA, odd, _MM_PERM_CCAA);
+}
+
 /* R24 of 32-bit lanes and the zero point; see tail.c. */
 static inline VECTOR requantize(VECTOR acc, const unsigned char *tail, ptrdiff_t stride) {
     VECTOR even = _mm512_mul_epi32(acc, load_vector(tail + stride));
