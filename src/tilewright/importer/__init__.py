@@ -7,7 +7,8 @@
 The canonical form, on which every later stage relies (`verify` checks what can be checked):
 
 Graph
-    - default-domain opset 21; a later one only if an operator of the model does not exist in 21.
+    - default-domain opset 21; a later one only if an operator of the model does not exist in 21
+      and ONNX does not define it by others (Attention and RotaryEmbedding are their definitions).
       Foreign domains pass through untouched. No local functions, no Constant nodes, no If with a
       constant condition.
     - inputs and outputs keep names, order, types and (except for resolved dimensions) shapes; a
@@ -47,6 +48,8 @@ Operators
       has its lengths, also where slices divided the tensor; a rotation is two Slices and a Concat;
       a Gather of neighbouring constant indices is a Slice. Pad has pads for all axes; ReduceX has
       its axes; TopK, Softmax, Concat, Gather have axis >= 0.
+    - an Einsum of one or two operands is Transpose, Reshape, ReduceSum, MatMul, Mul. Queries, keys
+      and values of a joint projection are split before they are cut into heads.
     - Softmax and LogSoftmax are single nodes over their axis only; a scalar factor of a product of
       two computed tensors is in the projections before it where it can be. Resize has scales
       (sizes where no float32 scale gives them) and states its modes; Upsample is Resize. Sum is a

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import onnx_ir as ir
 
-from tilewright.importer.forms import arithmetic, axes, convolution, resampling
+from tilewright.importer.forms import arithmetic, axes, convolution, einsum, resampling
 from tilewright.importer.forms.site import Site
 
 Form = Callable[[Site], Sequence[ir.Value] | None]
@@ -39,6 +39,7 @@ FORMS: dict[str, Form] = {
     "DFT": arithmetic.dft,
     "DepthToSpace": arithmetic.depth_to_space,
     "Dropout": arithmetic.dropout,
+    "Einsum": einsum.einsum,
     "Elu": arithmetic.float_defaults,
     "Flatten": axes.flatten,
     "Gather": axes.axis_attribute,

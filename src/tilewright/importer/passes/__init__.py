@@ -37,6 +37,7 @@ from tilewright.importer.passes import (
     softmax,
     specialise,
     split,
+    split_early,
     tokens,
     unfold,
 )
@@ -68,6 +69,7 @@ FLOAT_ROUND = (
     tokens.run,
     gemm.run,
     reshape_late.run,
+    split_early.run,
     pad.run,
     affine_before.run,
     affine_chain.run,

@@ -18,7 +18,7 @@ NAME = "constants"
 def run(model: ir.Model) -> PassResult:
     for value in model.graph.initializers.values():
         _state_type(value)
-    return PassResult(NAME, _convert(model.graph))
+    return PassResult(NAME, convert(model.graph))
 
 
 def drop_initialized_inputs(model: ir.Model) -> None:
@@ -28,11 +28,12 @@ def drop_initialized_inputs(model: ir.Model) -> None:
             model.graph.inputs.remove(value)
 
 
-def _convert(graph: ir.Graph) -> int:
+def convert(graph: ir.Graph) -> int:
+    """Turn the Constant nodes of the graph and of those below it into initializers; how many."""
     changes = 0
     for node in list(graph):
         for subgraph in subgraphs_of(node):
-            changes += _convert(subgraph)
+            changes += convert(subgraph)
         if node.domain != "" or node.op_type != "Constant":
             continue
         output = node.outputs[0]

@@ -4,7 +4,7 @@
     Slice(x, all of it) = x     Pad(x, 0) = x                    Concat(x) = x
     Cast(x, type of x) = x      Expand(x, shape of x) = x        Resize(x, all scales 1) = x
     Tile(x, 1) = x              x + 0 = x - 0 = x                Clip(x, lowest, largest) = x
-    Split(x, one part) = x      x * 1 = x / 1 = x
+    Split(x, one part) = x      x * 1 = x / 1 = x                Where(all true, x, y) = x
 
 An Identity stays only where a graph output would otherwise be a graph input, a constant or another
 output.
@@ -124,6 +124,14 @@ def _neutral(neutral: float, *, either_side: bool) -> Callable[[ir.Node], ir.Val
     return test
 
 
+def _where(node: ir.Node) -> ir.Value | None:
+    condition = array_of(node.inputs[0])
+    if condition is None or not condition.size or condition.any() != condition.all():
+        return None
+    taken = data_input(node, 1 if condition.any() else 2)
+    return taken if static_shape(taken) == static_shape(node.outputs[0]) else None
+
+
 _TESTS: dict[str, Callable[[ir.Node], ir.Value | None]] = {
     "Add": _neutral(0.0, either_side=True),
     "Cast": _cast,
@@ -141,4 +149,5 @@ _TESTS: dict[str, Callable[[ir.Node], ir.Value | None]] = {
     "Sub": _neutral(0.0, either_side=False),
     "Tile": _same_shape,
     "Transpose": _transpose,
+    "Where": _where,
 }

@@ -1,6 +1,7 @@
 """One walk in topological order: canonical operator forms, constant folding, static shapes.
 
     node(constants) = constant      Shape(x) = its static shape      If(true) = its then-branch
+    Attention(..) = its definition in ONNX, and so for other operators that opset 21 lacks
 
 Each node is first brought to its opset 21 form (importer/forms), then evaluated if all its inputs
 are constant, else its outputs' types and shapes are inferred from inputs that are final already, so
@@ -16,12 +17,14 @@ import numpy as np
 import onnx_ir as ir
 
 from tilewright.errors import ModelError
-from tilewright.importer.edit import Editor, PassResult
+from tilewright.importer.bodies import body_of, has_body
+from tilewright.importer.edit import SOURCE_KEY, Editor, PassResult, joined_sources
 from tilewright.importer.evaluate import evaluate, foreign_output_types
 from tilewright.importer.forms import FORMS
 from tilewright.importer.forms.site import Site
 from tilewright.importer.graphs import Array, array_of, static_shape, subgraphs_of
 from tilewright.importer.infer import OutputType, output_types, schema_of
+from tilewright.importer.passes import constants
 
 NAME = "specialise"
 
@@ -45,6 +48,8 @@ def _target_opset(model: ir.Model, source: int) -> int:
     for graph in model.graphs():
         for node in graph:
             if node.domain != "" or node.op_type in FORMS:
+                continue
+            if has_body(node, source, CANONICAL_OPSET):
                 continue
             schema = schema_of(node.op_type, source)
             if schema is None or schema.since_version <= CANONICAL_OPSET:
@@ -79,10 +84,20 @@ class _Walk:
                 pending.extend(_inline(editor, node, branch)[::-1])
                 changes += 1
                 continue
+            body = self.body(node)
+            if body is not None:
+                pending.extend(_splice(editor, node, body)[::-1])
+                changes += 1
+                continue
             for subgraph in subgraphs_of(node):
                 changes += self.graph(subgraph)
             changes += self.node(editor, node, declared)
         return changes
+
+    def body(self, node: ir.Node) -> ir.Graph | None:
+        if not has_body(node, self.source, CANONICAL_OPSET):
+            return None
+        return body_of(node, self.source)
 
     def node(self, editor: Editor, node: ir.Node, declared: Declared) -> int:
         """Settle one node whose inputs are settled; 1 when it was rewritten or folded."""
@@ -178,6 +193,32 @@ def _inline(editor: Editor, node: ir.Node, branch: ir.Graph) -> list[ir.Node]:
         if not editor.replace(old, new):
             alias = editor.emit("Identity", [new], before=node, sources=(node,))[0]
             editor.replace(old, alias)
+    editor.discard(node)
+    return nodes
+
+
+def _splice(editor: Editor, node: ir.Node, body: ir.Graph) -> list[ir.Node]:
+    """Move the definition's nodes and constants in front of the node and let them stand for it."""
+    constants.convert(body)
+    actual = {value.name: value for value in node.inputs if value is not None}
+    for value in body.inputs:
+        value.replace_all_uses_with(actual[value.name])
+    for value in list(body.initializers.values()):
+        body.initializers.pop(value.name or "")
+        value.name = editor.unique(f"{node.name}_{value.name}")
+        editor.graph.register_initializer(value)
+    nodes, results = list(body), list(body.outputs)
+    body.outputs.clear()
+    body.remove(nodes)
+    for inner in nodes:
+        inner.name = f"{node.name}_{inner.op_type}"
+        inner.metadata_props[SOURCE_KEY] = joined_sources((node,))
+        for value in inner.outputs:
+            value.type, value.shape = None, None
+            value.name = editor.unique(f"{node.name}_{value.name}")
+    editor.graph.insert_before(node, nodes)
+    for old, new in zip([v for v in node.outputs if v.name], results, strict=True):
+        editor.replace(old, new)
     editor.discard(node)
     return nodes
 
