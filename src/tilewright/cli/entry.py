@@ -18,6 +18,7 @@ from typing import Any
 
 from tilewright.cli.interrupt import CODE as INTERRUPTED
 from tilewright.cli.interrupt import Interrupts
+from tilewright.cli.startup import prepare
 from tilewright.errors import EnvironmentFault, TilewrightError, nearest_name
 
 USAGE_CODE = "TW-2100"
@@ -30,6 +31,7 @@ _WORKING_FOLDER = re.compile(r"/\.partial-\w+")
 def main() -> int:
     """The process: its arguments to its exit code."""
     given = sys.argv[1:]
+    prepare()
     interrupts = Interrupts(lambda: _report_interrupt(given))
     interrupts.install()
     code = run_command(given, interrupts)
