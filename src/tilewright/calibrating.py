@@ -119,9 +119,13 @@ def calibrate_stage(
 def _other_preprocessing(model: ir.Model, feeds: CalibrationFeeds) -> list[CalibrationWarning]:
     """Whether the model stands out more clearly under another usual preprocessing."""
     from tilewright.data.variants import better_preprocessing
+    from tilewright.quantize.sessions import ordered_map
 
     inputs = feeds.samples.inputs
     if len(inputs) != 1 or not feeds.pictures:
         return []
-    found = better_preprocessing(feeds.pictures, inputs[0], float_runner(model))
+    run = float_runner(model, threads=1)
+    found = better_preprocessing(
+        feeds.pictures, inputs[0], lambda several: ordered_map(run, several)
+    )
     return [] if found is None else [found]

@@ -160,7 +160,9 @@ def adopt_stage(optimized: Path, output: Path) -> dict[str, Any]:
     return {"scheme": "as in the model that was given", "notes": []}
 
 
-def float_runner(model: ir.Model | Path) -> Callable[[dict[str, Array]], dict[str, Array]]:
+def float_runner(
+    model: ir.Model | Path, *, threads: int = 0
+) -> Callable[[dict[str, Array]], dict[str, Array]]:
     """A float model in onnxruntime with its optimisations: feeds by name -> outputs by name."""
     content: str | bytes
     if isinstance(model, Path):
@@ -169,7 +171,7 @@ def float_runner(model: ir.Model | Path) -> Callable[[dict[str, Array]], dict[st
         import onnx_ir as ir
 
         content = ir.serde.serialize_model(model).SerializeToString()
-    session = InferenceSession(content)
+    session = InferenceSession(content, threads=threads)
     names = session.outputs
 
     def run(feeds: dict[str, Array]) -> dict[str, Array]:
