@@ -162,13 +162,12 @@ def weight_scales(
         input_scale: scale of the input activation.
         hi: the largest weight code, 127 or 32767.
     """
-    scales = []
-    for top, b in zip(np.asarray(amax, np.float64), np.asarray(bias, np.float64), strict=True):
-        if top > 0:
-            scales.append(_positive_f32(max(top / hi, abs(b) / (input_scale * 2.0**30))))
-        else:
-            scales.append(1.0 if b == 0 else _positive_f32(abs(b) / (input_scale * 2.0**22)))
-    return np.array(scales, np.float32)
+    top, b = np.asarray(amax, np.float64), np.abs(np.asarray(bias, np.float64))
+    step = float(input_scale)
+    live = np.maximum(top / hi, b / (step * 2.0**30))
+    dead = np.where(b == 0, 1.0, b / (step * 2.0**22))
+    least = float(np.finfo(np.float32).tiny)
+    return np.maximum(np.where(top > 0, live, dead), least).astype(np.float32)
 
 
 def constant_code(value: float, scale: float, zero_point: int, lo: int, hi: int) -> int:

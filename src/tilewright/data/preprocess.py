@@ -207,10 +207,12 @@ def normalise_picture(pixels: U8, description: InputDescription) -> Array:
     if form.color == "BGR":
         pixels = pixels[:, :, ::-1]
     table = pixels_to_table(description.spec, form.channels)
-    x = table[pixels, np.arange(form.channels)]
-    if form.layout == "NCHW":
-        x = x.transpose(2, 0, 1)
-    return to_dtype(np.ascontiguousarray(x)[None], description)
+    x = np.empty(description.shape[1:], np.float32)
+    planes = x if form.layout == "NCHW" else x.transpose(2, 0, 1)
+    for channel, plane in enumerate(planes):
+        # Any mode but the default one: that copies, and no pixel is outside of the table.
+        np.take(table[:, channel], pixels[..., channel], out=plane, mode="clip")
+    return to_dtype(x[None], description)
 
 
 def to_dtype(x: Array, description: InputDescription) -> Array:

@@ -47,9 +47,10 @@ class ChannelStatistics:
 def channel_statistics(x: npt.NDArray[Any], axis: int) -> ChannelStatistics:
     """Statistics of one array; `axis` is the channel axis."""
     flat = np.moveaxis(x, axis, 0).reshape(x.shape[axis], -1).astype(np.float64)
+    low, high = flat.min(axis=1), flat.max(axis=1)
     mean = flat.mean(axis=1)
-    deviation = np.square(flat - mean[:, None]).sum(axis=1)
-    return ChannelStatistics(flat.shape[1], mean, deviation, flat.min(axis=1), flat.max(axis=1))
+    flat -= mean[:, None]
+    return ChannelStatistics(flat.shape[1], mean, np.einsum("ij,ij->i", flat, flat), low, high)
 
 
 class InputStatistics:
