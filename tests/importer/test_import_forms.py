@@ -426,3 +426,15 @@ def test_space_to_depth_with_depth_first_becomes_a_transpose():
     for depth, row, column in np.ndindex(2, 2, 2):
         channel = (depth * 2 + row) * 2 + column
         np.testing.assert_array_equal(found[0, channel], x[0, depth, row::2, column::2])
+
+
+def test_cast_like_is_a_cast_to_the_type_of_its_second_operand():
+    model = make_model(
+        [node("CastLike", "x z", "c"), node("CastLike", "k x", "f"), node("Add", "x f", "y")],
+        {"x": (2, 3), "z": (1,)},
+        ["y", "c"],
+        {"k": np.asarray(2, np.int64)},
+        opset=19,
+        types={"z": TensorProto.INT32, "c": TensorProto.INT32},
+    )
+    assert ops(imported(model).model) == ["Cast", "Add"]

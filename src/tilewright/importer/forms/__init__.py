@@ -31,6 +31,7 @@ _REDUCTIONS = (
 FORMS: dict[str, Form] = {
     "AveragePool": convolution.average_pool,
     "BatchNormalization": arithmetic.batch_normalization,
+    "CastLike": arithmetic.cast_like,
     "Celu": arithmetic.float_defaults,
     "Clip": axes.clip,
     "Concat": axes.axis_attribute,

@@ -56,6 +56,12 @@ def batch_normalization(site: Site) -> Replacement:
     return [site.emit("BatchNormalization", operands, {"epsilon": epsilon})]
 
 
+def cast_like(site: Site) -> Replacement:
+    """CastLike(x, y) = Cast(x; type of y)."""
+    dtype = site.input(1).dtype
+    return None if dtype is None else [site.emit("Cast", [site.input(0)], {"to": int(dtype)})]
+
+
 def sum_(site: Site) -> Replacement:
     """Sum(a, b, c) = Add(Add(a, b), c)."""
     total = site.input(0)

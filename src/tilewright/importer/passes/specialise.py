@@ -95,7 +95,7 @@ class _Walk:
         return changes
 
     def body(self, node: ir.Node) -> ir.Graph | None:
-        if not has_body(node, self.source, CANONICAL_OPSET):
+        if node.op_type in FORMS or not has_body(node, self.source, CANONICAL_OPSET):
             return None
         return body_of(node, self.source)
 
