@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 # Everything below "fatal" is raised as well, and reported once.
 _FATAL = 4
 
+_NOT_USED = ["QDQPropagationTransformer"]
+"""Passes of onnxruntime that break models: this one writes s8 QuantizeLinear nodes of opset 21, next
+to the Reshape of a MatMul with Add, which onnxruntime then refuses.  Our models gain nothing by it."""
+
 
 class InferenceSession:
     """A model in onnxruntime on this CPU; `run` may be called from several threads.
@@ -38,7 +42,10 @@ class InferenceSession:
             options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         try:
             self._session = onnxruntime.InferenceSession(
-                model, options, providers=["CPUExecutionProvider"]
+                model,
+                options,
+                providers=["CPUExecutionProvider"],
+                disabled_optimizers=_NOT_USED,
             )
         except Exception as error:  # onnxruntime's classes derive from plain RuntimeError
             raise _refused("load", error) from error
