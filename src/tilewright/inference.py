@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 _FATAL = 4
 
 _NOT_USED = ["QDQPropagationTransformer"]
-"""Passes of onnxruntime that break models: this one writes s8 QuantizeLinear nodes of opset 21, next
-to the Reshape of a MatMul with Add, which onnxruntime then refuses.  Our models gain nothing by it."""
+"""Passes of onnxruntime that break models: this one writes s8 QuantizeLinear nodes of opset 21
+next to the Reshape of a MatMul with Add, which onnxruntime then refuses to load."""
 
 
 class InferenceSession:
