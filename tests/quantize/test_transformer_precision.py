@@ -136,6 +136,32 @@ def test_products_read_a_narrow_copy_of_a_stream():
     assert {use.node.op_type for use in copy.outputs[0].uses()} == {"MatMul"}
 
 
+def test_a_group_that_is_too_long_for_16_bits_reads_a_narrow_copy():
+    rng = np.random.default_rng(2)
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["r"]),
+        helper.make_node("InstanceNormalization", ["r", "g", "b"], ["n"]),
+        helper.make_node("Conv", ["n", "w"], ["l"]),
+        helper.make_node("Add", ["r", "l"], ["s"]),
+        helper.make_node("LayerNormalization", ["s", "k"], ["y"], axis=-1),
+    ]
+    given = {
+        "w": rng.normal(size=(4, 4, 1, 1)),
+        "g": np.ones(4),
+        "b": np.zeros(4),
+        "k": np.ones(240),
+    }
+    given = {name: array.astype(np.float32) for name, array in given.items()}
+    net = nets.model(nodes, {"x": (1, 4, 240, 240)}, ["y"], given)
+    widened = widen_streams(net)
+    assert widened.wide == {"r", "l", "s"}
+    (copy,) = [n for n in widened.model.graph if n.op_type == "Identity"]
+    assert [use.node.op_type for use in copy.outputs[0].uses()] == ["InstanceNormalization"]
+    scheme = dataclasses.replace(PLAIN, residual_stream="s16")
+    lowered = lower(quantize_model(net, nets.feeds(net, 2), scheme).model)
+    assert not lowered.cpu_nodes and len(lowered.islands) == 1
+
+
 def quality(net, scheme):
     """Output SQNR of the integer graph, in dB."""
     samples = feeds(net)

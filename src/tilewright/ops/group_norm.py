@@ -16,7 +16,7 @@ import numpy as np
 import onnx_ir as ir
 
 from tilewright.errors import QuantizationError
-from tilewright.graph import Array, TensorType, attribute
+from tilewright.graph import Array, DType, TensorType, attribute
 from tilewright.ops import normalization
 from tilewright.ops.builder import Builder
 from tilewright.ops.layer_norm import deviations
@@ -126,8 +126,9 @@ def match(node: ir.Node, graph: FloatGraph) -> Site | Refusal | None:
     end = normalization.affine_end(node, graph, (channels,))
     if isinstance(end, Refusal):
         return end
-    nodes = (node, *end.activation.nodes)
-    return Site("GroupNorm", nodes, (x,), (end.activation.output,), GroupNormPattern(groups, end))
+    nodes, pattern = (node, *end.activation.nodes), GroupNormPattern(groups, end)
+    narrow = count > normalization.longest(DType.S16)
+    return Site("GroupNorm", nodes, (x,), (end.activation.output,), pattern, narrow_inputs=narrow)
 
 
 def bind(site: Site, builder: Builder) -> None:

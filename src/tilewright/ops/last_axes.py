@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from tilewright.errors import QuantizationError
-from tilewright.graph import Array, TensorType, attribute
+from tilewright.graph import Array, DType, TensorType, attribute
 from tilewright.ops import elementwise, normalization
 from tilewright.ops.builder import Builder
 from tilewright.ops.normalization import AffineEnd, Normalization
@@ -92,14 +92,16 @@ def match_last_axes(kind: str, node: ir.Node, graph: FloatGraph) -> Site | Refus
     shape = shape_of(x)
     axes = tuple(range(attribute_int(node, "axis", -1) % len(shape), len(shape)))
     group = shape[axes[0] :]
-    refusal = normalization.too_long(math.prod(group), graph.encoding(x))
+    count = math.prod(group)
+    refusal = normalization.too_long(count, graph.encoding(x))
     if refusal is not None:
         return refusal
     end = normalization.affine_end(node, graph, group)
     if isinstance(end, Refusal):
         return end
-    nodes = (node, *end.activation.nodes)
-    return Site(kind, nodes, (x,), (end.activation.output,), LastAxesPattern(axes, end))
+    nodes, pattern = (node, *end.activation.nodes), LastAxesPattern(axes, end)
+    narrow = count > normalization.longest(DType.S16)
+    return Site(kind, nodes, (x,), (end.activation.output,), pattern, narrow_inputs=narrow)
 
 
 def bind_last_axes(operator: type[LastAxesNormalization], site: Site, builder: Builder) -> None:

@@ -123,20 +123,25 @@ class Normalization(NpuOperator):
         )
 
 
+def longest(dtype: DType) -> int:
+    """The most elements of a group for which W has a proof, whatever scale and zero point are."""
+    room = numerics.NORM_LIMIT - numerics.NORM_EPSILON_LIMIT
+    return math.isqrt(room - 1) // (DType.S16.range.hi if dtype is DType.S16 else 255)
+
+
 def too_long(count: int, encoding: Encoding | None) -> Refusal | None:
-    """Why W of `count` elements has no proof, whatever scale and zero point are.
+    """Why a group of `count` elements is not normalised.
 
     Args:
         encoding: of the input; None before it is known, when 8 bits are hoped for.
     """
-    wide = encoding is not None and encoding.dtype is DType.S16
-    room = numerics.NORM_LIMIT - numerics.NORM_EPSILON_LIMIT
-    limit = math.isqrt(room - 1) // (DType.S16.range.hi if wide else 255)
+    dtype = DType.U8 if encoding is None else encoding.dtype
+    limit = longest(dtype)
     if count <= limit:
         return None
-    bits = 16 if wide else 8
     return Refusal(
-        f"it normalises {count} values at once; at {bits} bits up to {limit} are supported"
+        f"it normalises {count} values at once; at {8 * dtype.bytes} bits up to {limit} are "
+        "supported"
     )
 
 

@@ -70,6 +70,7 @@ class Site:
         rule: what it asks of its output scale.
         fixed: for ScaleRule.FIXED, the real range (low, high) that the output codes span.
         macs: multiply-accumulates.
+        narrow_inputs: the inputs must have 8 bits: no bound could be proven for 16.
     """
 
     kind: str
@@ -82,6 +83,7 @@ class Site:
     rule: ScaleRule = ScaleRule.FREE
     fixed: tuple[float, float] | None = None
     macs: int = 0
+    narrow_inputs: bool = False
 
     @property
     def name(self) -> str:

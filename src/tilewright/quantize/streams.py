@@ -5,7 +5,8 @@ stream: on a MiniLM, 8 bits there alone cost 10 dB.  16 bits cost vector work an
 matrix work: what a product reads is rounded to 8 bits first, by an Identity that this module puts
 before it, which becomes a rescale.
 
-The stream is what normalisations read, and backwards from there through additions and movement.
+The stream is what normalisations read, and backwards from there through additions and movement; one
+over too many values to take 16 bits reads a copy too.
 The state that a recurrent layer carries from step to step is treated alike.
 """
 
@@ -45,7 +46,8 @@ class Streams:
 def find_streams(partition: Partition) -> frozenset[str]:
     """Names of the values of all residual streams."""
     found: set[str] = set()
-    waiting = [v for s in partition.sites if s.kind in NORMALISATIONS for v in s.inputs]
+    norms = [s for s in partition.sites if s.kind in NORMALISATIONS and not s.narrow_inputs]
+    waiting = [v for s in norms for v in s.inputs]
     found.update(v.name or "" for s in partition.sites for v in s.outputs if _carried(v))
     while waiting:
         value = waiting.pop()
@@ -90,11 +92,11 @@ def _readers(value: ir.Value) -> list[ir.Node]:
 
 
 def _narrow(node: ir.Node, partition: Partition, wide: frozenset[str]) -> bool:
-    """Does `node` multiply what it reads, or only move it to nodes that all do?"""
+    """Does `node` want 8 bits, as products do, or only move values to nodes that all do?"""
     site = partition.site_of.get(node)
     if site is None:
         return False
-    if multiplies(site):
+    if multiplies(site) or site.narrow_inputs:
         return True
     if site.rule not in MOVEMENT or any((v.name or "") in wide for v in site.outputs):
         return False
