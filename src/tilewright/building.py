@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +64,7 @@ class _Run:
         self.found: dict[str, Any] = {}
         self.models: dict[str, ir.Model] = {}
         self.calibration: Calibration | None = None
+        self.warnings: Future[list[dict[str, str]]] | None = None
         self.compiled: Compiled | None = None
         self.new: list[str] = []
         self.digests: dict[str, str] = {}
@@ -76,10 +78,12 @@ class _Run:
             self.scratch = scratch
             self._import(sources)
             self._open_samples()
-            self._calibrate()
-            self._quantize()
-            self._compile()
-            self._measure()
+            with ThreadPoolExecutor(1) as beside:
+                self._calibrate(beside)
+                self._quantize()
+                self._compile()
+                self._measure()
+            self._hear()
             report = self._report(sources)
             if self.new:
                 self._finish(report)
@@ -173,9 +177,13 @@ class _Run:
             self.samples = open_calibration(self.config, self.inputs)
         self.fingerprint = self.samples.fingerprint() if self.samples else ""
 
-    def _calibrate(self) -> None:
-        """What the samples show in the float model; a quantized model has its scales already."""
-        from tilewright.calibrating import calibrate_stage
+    def _calibrate(self, beside: Executor) -> None:
+        """What the samples show in the float model; a quantized model has its scales already.
+
+        Args:
+            beside: goes on asking about preprocessing, while later stages run.
+        """
+        from tilewright.calibrating import calibrate_stage, preprocessing_warnings
 
         if self.found["import"]["quantized"]:
             return
@@ -184,19 +192,22 @@ class _Run:
             from tilewright.quantize import save_calibration
 
             assert self.samples is not None
-            self.calibration, self.found["calibrate"] = calibrate_stage(
-                self._model(OPTIMIZED),
-                self.source,
-                self.samples,
-                self.config,
-                self.target,
-                self.progress,
+            self.calibration, self.found["calibrate"], pictures = calibrate_stage(
+                self._model(OPTIMIZED), self.samples, self.config, self.target, self.progress
             )
             save_calibration(self.calibration, self.scratch / CALIBRATION)
+            self.warnings = beside.submit(
+                preprocessing_warnings, self._path(OPTIMIZED), self.source, self.samples, pictures
+            )
 
         settings = calibration_settings(self.config, self.target.numeric)
         key = key_of(self._digest(OPTIMIZED), settings, self.specs, self.fingerprint)
         self._stage("calibrate", key, CALIBRATION, run)
+
+    def _hear(self) -> None:
+        """Take the warnings that were found beside the stages."""
+        if self.warnings is not None:
+            self.found["calibrate"]["warnings"] += self.warnings.result()
 
     def _statistics(self) -> Calibration:
         if self.calibration is None:

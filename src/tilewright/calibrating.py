@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tilewright.quantize import Calibration
 
 Array = npt.NDArray[Any]
+Pixels = npt.NDArray[np.uint8]
 Progress = Callable[[str, int, int], None]
 
 KEPT_PICTURES = 32
@@ -42,7 +43,7 @@ class CalibrationFeeds:
     def __init__(self, samples: SampleSet) -> None:
         self.samples = samples
         self.checks = CalibrationChecks(samples.inputs)
-        self.pictures: list[npt.NDArray[np.uint8]] = []
+        self.pictures: list[Pixels] = []
         self._passes = 0
 
     def __len__(self) -> int:
@@ -81,19 +82,16 @@ def open_calibration(config: BuildConfig, descriptions: Sequence[InputDescriptio
 
 
 def calibrate_stage(
-    model: ir.Model,
-    source: Path,
-    samples: SampleSet,
-    config: BuildConfig,
-    target: Target,
-    progress: Progress,
-) -> tuple[Calibration, dict[str, Any]]:
+    model: ir.Model, samples: SampleSet, config: BuildConfig, target: Target, progress: Progress
+) -> tuple[Calibration, dict[str, Any], list[Pixels]]:
     """Run the float model on the samples, and judge them.
 
     Args:
         model: in canonical form.
-        source: the file that it came from, whose own statistics the samples are held against.
         target: decides whether there are 16-bit activations, nothing else.
+
+    Returns:
+        What the samples showed, what was found, and pictures for `preprocessing_warnings`.
     """
     from tilewright.data.samples import MEANINGLESS
     from tilewright.quantize import calibrate_model, calibration_warnings, resolve_scheme
@@ -106,26 +104,45 @@ def calibrate_stage(
     warnings = [*feeds.checks.warnings(), *calibration_warnings(calibration)]
     if samples.meaningless:
         warnings.append(CalibrationWarning("random-samples", MEANINGLESS))
-    else:
-        first = first_layer_warning(source, (s.feeds for s in samples))
-        warnings += [first] if first is not None else _other_preprocessing(model, feeds)
-    return calibration, {
+    found = {
         "samples": calibration.samples,
         "samples_per_second": calibration.samples / max(seconds, 1e-9),
-        "warnings": [{"code": w.code, "text": w.text} for w in dict.fromkeys(warnings)],
+        "warnings": _rows(warnings),
     }
+    return calibration, found, feeds.pictures
 
 
-def _other_preprocessing(model: ir.Model, feeds: CalibrationFeeds) -> list[CalibrationWarning]:
+def preprocessing_warnings(
+    model: ir.Model | Path, source: Path, samples: SampleSet, pictures: Sequence[Pixels]
+) -> list[dict[str, str]]:
+    """What the model has to say of the declared preprocessing.
+
+    Apart from `calibrate_stage`, whose result does not wait for it: it may go on beside other
+    stages, and takes one processor.
+
+    Args:
+        model: in canonical form.
+        source: the file that it came from, whose own statistics the samples are held against.
+        pictures: as `calibrate_stage` returns them.
+    """
+    if samples.meaningless:
+        return []
+    first = first_layer_warning(source, (s.feeds for s in samples))
+    return _rows([first] if first is not None else _other_preprocessing(model, samples, pictures))
+
+
+def _other_preprocessing(
+    model: ir.Model | Path, samples: SampleSet, pictures: Sequence[Pixels]
+) -> list[CalibrationWarning]:
     """Whether the model stands out more clearly under another usual preprocessing."""
     from tilewright.data.variants import better_preprocessing
-    from tilewright.quantize.sessions import ordered_map
 
-    inputs = feeds.samples.inputs
-    if len(inputs) != 1 or not feeds.pictures:
+    if len(samples.inputs) != 1 or not pictures:
         return []
     run = float_runner(model, threads=1)
-    found = better_preprocessing(
-        feeds.pictures, inputs[0], lambda several: ordered_map(run, several)
-    )
+    found = better_preprocessing(pictures, samples.inputs[0], lambda several: map(run, several))
     return [] if found is None else [found]
+
+
+def _rows(warnings: Sequence[CalibrationWarning]) -> list[dict[str, str]]:
+    return [{"code": w.code, "text": w.text} for w in dict.fromkeys(warnings)]

@@ -10,7 +10,7 @@ from typing import Any
 
 from tilewright.api import resolve
 from tilewright.cache import content_key
-from tilewright.calibrating import calibrate_stage, open_calibration
+from tilewright.calibrating import calibrate_stage, open_calibration, preprocessing_warnings
 from tilewright.compiled import CompiledModel
 from tilewright.errors import ModelError
 from tilewright.files import replacing, sha256_of
@@ -68,7 +68,10 @@ def quantize_file(
     inputs = describe_inputs(ports_of(imported.model), settings, imported.model.metadata_props)
     samples = open_calibration(settings, inputs)
     start = time.perf_counter()
-    calibration, seen = calibrate_stage(imported.model, model, samples, settings, target, progress)
+    calibration, seen, pictures = calibrate_stage(
+        imported.model, samples, settings, target, progress
+    )
+    seen["warnings"] += preprocessing_warnings(imported.model, model, samples, pictures)
     with replacing(output) as temporary:
         _, found = quantize_stage(
             imported.model, samples, calibration, settings, target, temporary, progress
