@@ -41,6 +41,16 @@ def test_heads_side_by_side_are_merged_before_the_product():
     assert list(result.graph[0].outputs[0].shape) == [3, 4, 32]
 
 
+def test_windows_are_taken_from_the_reshape_behind():
+    body = (
+        "r = Reshape(x, [1, 2, 3, 2, 4, 8]) t = Transpose<perm = [0, 1, 3, 2, 4, 5]>(r)"
+        " f = Reshape(t, [48, 8]) g = Gemm(f, w) y = Reshape(g, [4, 12, 3, 4])"
+    )
+    result = imported(net(body, {"w": MATRIX["w"]}, inputs={"x": (1, 48, 8)})).model
+    assert ops(result) == ["Reshape", "Transpose", "Reshape", "MatMul", "Reshape"]
+    assert list(only(result, "MatMul").outputs[0].shape) == [4, 12, 12]
+
+
 @pytest.mark.parametrize(
     ("shape", "flat"),
     [((1, 1, 8), [1, 8]), ((6, 8, 1, 1), [6, 8]), ((6, 4, 2), [6, 8]), ((4, 6, 2), [6, 8])],

@@ -168,6 +168,7 @@ def test_an_expand_that_broadcasting_does_is_removed():
     [
         (np.arange(8).reshape(4, 2), ["Reshape"]),
         (np.arange(8).reshape(4, 2).T, ["Reshape", "Transpose"]),
+        (np.arange(8).reshape(1, 4, 1, 2), ["Reshape"]),
         (np.asarray([[0, 1, 2], [2, 3, 4]]), ["Gather"]),
         (np.asarray([[0, 2, 1, 3], [4, 5, 6, 7]]), ["Gather"]),
     ],

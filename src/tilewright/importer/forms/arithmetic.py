@@ -159,6 +159,8 @@ def float_defaults(site: Site) -> Replacement:
             site.node.attributes[name] = ir.AttrFloat32(name, default)
     if site.node.op_type == "LayerNormalization":
         site.node.attributes["axis"] = ir.AttrInt64("axis", site.axis("axis", -1))
+        if site.int_attribute("stash_type", 1) == 1:
+            site.node.attributes.pop("stash_type", None)
     return None
 
 

@@ -3,7 +3,8 @@
     Gemm(Reshape(x, [M, K]), W, b) = Reshape(MatMul(x, W) + b, [M, N])
 
 for x of shape [.., K], or of a shape whose last axes hold K elements (heads side by side), which is
-then reshaped.  Simplifiers write the left side, exporters the right; one row (M = 1) stays a Gemm.
+then reshaped.  Where a Reshape behind shows the tokens in fewer axes (windows), these are taken.
+Simplifiers write the left side, exporters the right; one row (M = 1) stays a Gemm.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ def _unflatten(editor: Editor, node: ir.Node) -> bool:
     leading = _leading(shape, rows[1])
     if leading is None or len(leading) < 2:
         return False
-    if len(leading) < len(shape) - 1:
+    leading = min([leading, *_leading_behind(node, made)], key=len)
+    if (*leading, rows[1]) != shape:
         target = editor.constant(np.asarray([*leading, rows[1]], np.int64), f"{node.name}_tokens")
         data = editor.emit("Reshape", [data, target], before=node, sources=(flattening,))[0]
     operands = [data, _matrix(editor, node)]
@@ -82,6 +84,17 @@ def _matrix(editor: Editor, node: ir.Node) -> ir.Value:
     array = array_of(weight)
     assert array is not None
     return editor.constant(array.T, weight.name or "weight")
+
+
+def _leading_behind(node: ir.Node, made: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """The axes of tokens, at least two, that Reshapes of the product show."""
+    shapes = [
+        static_shape(use.node.outputs[0])
+        for use in node.outputs[0].uses()
+        if use.node.op_type == "Reshape"
+    ]
+    found = [_leading(shape, made[1]) for shape in shapes if shape is not None]
+    return [leading for leading in found if leading is not None and len(leading) >= 2]
 
 
 def _leading(shape: tuple[int, ...], columns: int) -> tuple[int, ...] | None:

@@ -1,6 +1,6 @@
 """A Gather whose constant indices lay an axis out as a matrix is a Reshape, or one and a Transpose.
 
-    Gather(x, [[0, 1], [2, 3], ..]; a) = Reshape(x, [.., m, 2, ..])
+    Gather(x, [[0, 1], [2, 3], ..]; a) = Reshape(x, [.., m, 2, ..])         also of more axes
     Gather(x, [[0, 2, ..], [1, 3, ..]]; a) = Transpose(Reshape(x, [.., m, 2, ..]))
 
 as torch.nn.Unfold is exported for patches that do not overlap.
@@ -35,17 +35,15 @@ def run(model: ir.Model) -> PassResult:
 def _lay_out(editor: Editor, node: ir.Node) -> bool:
     data, indices, axis = data_input(node), array_of(node.inputs[1]), int_attribute(node, "axis", 0)
     shape = static_shape(data)
-    if indices is None or shape is None or is_constant(data) or indices.ndim != 2:
+    if indices is None or shape is None or is_constant(data) or indices.ndim < 2:
         return False
-    rows, columns = indices.shape
-    grid = indices.astype(np.int64)
     if not indices.size or indices.size != shape[axis]:
         return False
-    straight = np.array_equal(grid, np.arange(grid.size).reshape(rows, columns))
-    if not straight and not np.array_equal(grid, np.arange(grid.size).reshape(columns, rows).T):
+    grid, order = indices.astype(np.int64), np.arange(indices.size)
+    straight = bool((grid.reshape(-1) == order).all())
+    if not straight and not (grid.ndim == 2 and bool((grid.T.reshape(-1) == order).all())):
         return False
-    matrix = (rows, columns) if straight else (columns, rows)
-    target = [*shape[:axis], *matrix, *shape[axis + 1 :]]
+    target = [*shape[:axis], *(grid.shape if straight else grid.T.shape), *shape[axis + 1 :]]
     operand = editor.constant(np.asarray(target, np.int64), f"{node.name}_shape")
     result = editor.emit("Reshape", [data, operand], before=node, sources=(node,))[0]
     if not straight:
