@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,15 +77,18 @@ def import_stage(
     model: Path, shapes: Mapping[str, Sequence[int]], output: Path
 ) -> tuple[Imported, dict[str, Any]]:
     """Bring the model to canonical form and write it; outputs compared on a seeded sample."""
-    from tilewright.importer import compare_outputs, import_model, save
+    from tilewright.importer import import_model, output_errors, run_model, save
 
     imported = import_model(model, input_shapes=shapes)
     imported.model.metadata_props[METADATA_PREFIX + "source_sha256"] = imported.sha256
-    save(imported.model, output)
     ports = ports_of(imported.model)
     rng = np.random.default_rng(PREVIEW_SEED)
     feeds = {name: _noise(rng, shape, dtype) for name, shape, dtype in ports}
-    errors = compare_outputs(imported.original, imported.model, feeds)
+    with ThreadPoolExecutor(1) as beside:
+        original = beside.submit(run_model, imported.original, feeds)
+        save(imported.model, output)
+    # One after the other: large models are not held twice.
+    errors = output_errors(original.result(), run_model(output, feeds))
     return imported, {
         "passes": {p.name: p.changes for p in imported.passes},
         "near_misses": [dataclasses.asdict(miss) for miss in imported.near_misses],

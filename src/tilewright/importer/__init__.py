@@ -63,7 +63,7 @@ as written.
 
 from __future__ import annotations
 
-from tilewright.importer.compare import OutputError, compare_outputs, run_model
+from tilewright.importer.compare import OutputError, compare_outputs, output_errors, run_model
 from tilewright.importer.cut import cut
 from tilewright.importer.edit import SOURCE_KEY, NearMiss, PassResult
 from tilewright.importer.graphs import is_quantized
@@ -88,6 +88,7 @@ __all__ = [
     "import_model",
     "is_quantized",
     "load",
+    "output_errors",
     "run_model",
     "save",
     "verify",

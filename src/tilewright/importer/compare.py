@@ -45,7 +45,11 @@ def compare_outputs(
     Raises:
         ModelError: onnxruntime refuses one of the models or the inputs.
     """
-    before, after = run_model(original, feeds), run_model(canonical, feeds)
+    return output_errors(run_model(original, feeds), run_model(canonical, feeds))
+
+
+def output_errors(before: Feeds, after: Feeds) -> dict[str, OutputError]:
+    """Output by output, how far the second run is from the first."""
     return {name: output_error(before[name], after[name]) for name in before}
 
 
