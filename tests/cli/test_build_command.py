@@ -292,6 +292,26 @@ def test_info_tells_what_runs_where(built: Path, capsys: pytest.CaptureFixture[s
     assert "a311d: " in text.out
 
 
+def test_what_an_import_pass_nearly_rewrote_is_listed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A softmax with an epsilon in its sum."""
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    net (float[1, 4, 8] x) => (float[1, 4, 8] y) <float k = {0.001}, int64[1] last = {-1}> {
+        e = Exp(x)  s = ReduceSum(e, last)  t = Add(s, k)  y = Div(e, t)
+    }"""
+    model = onnx.parser.parse_model(text)
+    model.graph.node[3].name = "divide"
+    onnx.save(model, tmp_path / "net.onnx")
+    arguments = ["optimize", tmp_path / "net.onnx", "-o", tmp_path / "o.onnx"]
+    (miss,) = run(capsys, *arguments, "--json").object["near_misses"]
+    assert (miss["rule"], miss["node"]) == ("softmax", "divide")
+    for command in (arguments, ["info", tmp_path / "net.onnx"]):
+        outcome = run(capsys, *command)
+        words = " ".join((outcome.out + outcome.err).split())
+        assert "divide" in words and "0.001 is added to the sum" in words
+
+
 def test_init_writes_a_configuration_that_builds(
     built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -71,8 +71,8 @@ FLOAT_ROUND = (
     reshape_late.run,
     split_early.run,
     pad.run,
-    affine_before.run,
     affine_chain.run,
+    affine_before.run,
     dead.run,
 )
 

@@ -61,6 +61,8 @@ def _fold_into_matrix(editor: Editor, node: ir.Node) -> bool:
     scale, shift = (along_axis(factor, shape, len(shape) - 1) for factor in factors)
     if scale is None or shift is None or weight is None:
         return False
+    if (scale == 1.0).all() and not shift.any():
+        return False
     with np.errstate(over="ignore"):
         scaled = (weight.astype(np.float64) * scale[:, np.newaxis]).astype(weight.dtype)
         bias = (shift @ weight.astype(np.float64)).astype(weight.dtype)
