@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 import quantize_nets as nets
 from onnx import helper
@@ -191,3 +192,32 @@ def test_a_convolutional_network_has_no_stream():
     assert widen_streams(net).model is net
     report = quantize_model(net, nets.feeds(net), Scheme()).report
     assert not any("residual" in note for note in report.notes)
+
+
+def outlying_function():
+    """A GELU one of whose channels is far larger than the others, between two products."""
+    given = constants([1, 2], outlier=1.0)
+    given["w1"][:, 7] *= 30
+    nodes = [norm("x", "n", 1), *linear("n", "h", 1), helper.make_node("Gelu", ["h"], ["g"])]
+    nodes += linear("g", "y", 2)
+    return nets.model(nodes, {"x": (1, TOKENS, WIDTH)}, ["y"], given)
+
+
+def test_an_outlying_channel_of_a_function_moves_into_the_product_behind():
+    net = outlying_function()
+    samples = nets.feeds(net)
+    changed = smooth(net, samples)
+    assert any("activation functions" in note for note in changed.notes)
+    assert nets.sqnr(nets.run(net, samples), nets.run(changed.model, samples)) > 100
+    known = quantize_model(net, samples, Scheme()).report.encodings
+    assert known["g"].dtype is DType.S16
+    assert known["g_smoothed"].dtype is DType.U8
+
+
+def test_a_function_without_outliers_stays_as_it_is():
+    net = outlying_function()
+    weight = net.graph.initializers["w1"]
+    even = weight.const_value.numpy().copy()
+    even[:, 7] /= 30
+    weight.const_value = ir.tensor(even, name="w1")
+    assert not any("activation" in note for note in smooth(net, nets.feeds(net)).notes)
