@@ -81,28 +81,51 @@ def import_stage(
 
     imported = import_model(model, input_shapes=shapes)
     imported.model.metadata_props[METADATA_PREFIX + "source_sha256"] = imported.sha256
-    ports = ports_of(imported.model)
-    rng = np.random.default_rng(PREVIEW_SEED)
-    feeds = {name: _noise(rng, shape, dtype) for name, shape, dtype in ports}
     with ThreadPoolExecutor(1) as beside:
-        original = beside.submit(run_model, imported.original, feeds)
+        previewed = beside.submit(_preview, imported)
         save(imported.model, output)
     # One after the other: large models are not held twice.
-    errors = output_errors(original.result(), run_model(output, feeds))
+    feeds, original = previewed.result()
+    errors = output_errors(original, run_model(output, feeds))
     return imported, {
         "passes": {p.name: p.changes for p in imported.passes},
         "near_misses": [dataclasses.asdict(miss) for miss in imported.near_misses],
-        "float_difference": {name: e.max_relative for name, e in errors.items()},
+        "float_difference": {
+            name: e.max_relative if np.isfinite(e.max_relative) else None
+            for name, e in errors.items()
+        },
         "quantized": imported.quantized,
         "metadata": dict(imported.model.metadata_props),
     }
 
 
-def _noise(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Standard normal values for float inputs, zeros for indices and masks."""
+def _preview(imported: Imported) -> tuple[dict[str, Array], dict[str, Array]]:
+    """A seeded sample that the original model takes, and what it makes of it.
+
+    Integers are 1: under a mask of zeros nothing would be left to compute.
+    """
+    from tilewright.importer import run_model
+
+    ports = ports_of(imported.model)
+
+    def run(integer: int) -> tuple[dict[str, Array], dict[str, Array]]:
+        rng = np.random.default_rng(PREVIEW_SEED)
+        feeds = {n: _preview_value(rng, shape, dtype, integer) for n, shape, dtype in ports}
+        return feeds, run_model(imported.original, feeds)
+
+    try:
+        return run(1)
+    except ModelError:  # such as an index into a table of one row
+        return run(0)
+
+
+def _preview_value(
+    rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any], integer: int
+) -> Array:
+    """Standard normal values for float inputs, one value for indices and masks."""
     if np.issubdtype(dtype, np.floating):
         return rng.standard_normal(shape).astype(dtype)
-    return np.zeros(shape, dtype)
+    return np.full(shape, integer, dtype)
 
 
 # Quantize

@@ -37,7 +37,7 @@ def optimize_file(model: Path, output: Path, shapes: Mapping[str, Sequence[int]]
 
     Returns:
         `optimized`, `passes` (name -> changes), `near_misses` (rows of `rule`, `node`, `reason`),
-        `float_difference` (output -> relative).
+        `float_difference` (output -> relative, None where it is not finite).
     """
     with replacing(output) as temporary:
         _, found = import_stage(model, shapes, temporary)

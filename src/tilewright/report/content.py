@@ -110,7 +110,8 @@ class Report:
         seconds: stage name -> wall time in this run; 0 for stages that were not run again.
         peak_mib: largest resident memory of the process.
         sqnr_db: output name -> signal-to-quantization-noise ratio against float, in decibels.
-        float_difference: output name -> largest relative change of the float model by import.
+        float_difference: output name -> largest relative change of the float model by import; None
+            where outputs have infinities or NaN of their own.
         passes: import pass -> places changed.
         near_misses: places that an import pass nearly rewrote: rows of `rule`, `node`, `reason`.
         calibration: how ranges were found: samples, observer, preprocessing in words.
@@ -130,7 +131,7 @@ class Report:
     nodes_cpu: tuple[CpuNode, ...]
     modes: Mapping[str, Mode]
     sqnr_db: Mapping[str, float | None]
-    float_difference: Mapping[str, float]
+    float_difference: Mapping[str, float | None]
     passes: Mapping[str, int]
     calibration: Mapping[str, Any]
     warnings: tuple[BuildWarning, ...]

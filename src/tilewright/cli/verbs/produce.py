@@ -108,8 +108,9 @@ def print_build(result: Build) -> None:
     for node in report.nodes_cpu:
         console.note(f"on the CPU: {node.name} ({node.op}): {node.reason}")
     console.note_all((n["code"], n["text"]) for n in report.notes)
-    if report.float_difference:
-        name, worst = max(report.float_difference.items(), key=lambda pair: pair[1])
+    found = [(error, name) for name, error in report.float_difference.items() if error is not None]
+    if found:
+        worst, name = max(found)
         console.say(f"optimised: largest relative difference {worst:.2g} (output {name})")
     for name, decibels in report.sqnr_db.items():
         if decibels is not None:
@@ -165,7 +166,8 @@ def optimize(
     if misses:
         console.table(("pass", "left as it is", "because"), misses)
     for name, error in result["float_difference"].items():
-        console.say(f"output {name}: largest relative difference {error:.2g} on a seeded sample")
+        shown = "not finite" if error is None else f"{error:.2g}"
+        console.say(f"output {name}: largest relative difference {shown} on a seeded sample")
     console.say(f"wrote {output}")
 
 
