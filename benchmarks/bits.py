@@ -2,6 +2,7 @@
 
     python benchmarks/bits.py                                  every real network, every target
     python benchmarks/bits.py --structures DIR                 published architectures besides
+    python benchmarks/bits.py --structures DIR --shard 2/8     the second of eight equal parts
     python benchmarks/bits.py --models face-eye --targets ax650n
 
 Each network is built as `tilewright build` builds it, for every target. Of every sample, the
@@ -27,6 +28,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import architectures
 import building
 import models
 import numpy as np
@@ -53,9 +55,11 @@ class Row:
     """One network on one target.
 
     Args:
+        origin: where a structure comes from; empty for real networks.
         nodes_npu, nodes_cpu: operators of the float model, by where they run.
         cycles: NPU mode -> `max_cycle`.
         seconds: stage or executor -> wall time.
+        peak_mib: largest resident memory of the build's process.
         sqnr_db: output -> decibels against float, over the samples compared.
         executors: what was compared with the reference.
         difference: the first one found; empty where all bits agree.
@@ -66,10 +70,12 @@ class Row:
     target: str
     shapes: tuple[tuple[int, ...], ...]
     trained: bool
+    origin: str = ""
     nodes_npu: int = 0
     nodes_cpu: list[str] = field(default_factory=list)
     cycles: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
+    peak_mib: float = 0.0
     sqnr_db: dict[str, float | None] = field(default_factory=dict)
     executors: list[str] = field(default_factory=list)
     difference: str = ""
@@ -197,7 +203,7 @@ def _finite(decibels: float | None) -> float | None:
 
 def measure(network: models.Network, target: str, work: Path, samples: int) -> Row:
     """Build one network for one target and compare the executors."""
-    row = Row(network.name, target, network.shapes, network.trained)
+    row = Row(network.name, target, network.shapes, network.trained, network.origin)
     try:
         source = building.prepare(network, work)
         modes = [m for m in MODES if m in load_target(target).modes]
@@ -205,6 +211,7 @@ def measure(network: models.Network, target: str, work: Path, samples: int) -> R
         report = built.build.report()
         row.seconds.update({stage.name: stage.seconds for stage in report.stages})
         row.cycles = {mode: figures.max_cycle for mode, figures in report.modes.items()}
+        row.peak_mib = report.peak_mib
         row.nodes_npu = report.nodes_npu
         row.nodes_cpu = [f"{n.op} {n.name}: {n.reason}" for n in report.nodes_cpu]
         for who in check(built, building.read_samples(source)[:samples], row):
@@ -218,15 +225,28 @@ def measure(network: models.Network, target: str, work: Path, samples: int) -> R
     return row
 
 
-def networks_of(args: argparse.Namespace) -> dict[str, models.Network]:
+def networks_of(args: argparse.Namespace) -> list[models.Network]:
     """The networks that the command line asks for."""
-    known = dict(models.REAL)
-    if args.structures:
-        known |= models.structures(args.structures, reduced=args.reduced)
-    unknown = set(args.models or ()) - known.keys()
+    listed = architectures.names(args.structures) if args.structures else []
+    known = [*models.REAL, *listed]
+    unknown = set(args.models or ()) - set(known)
     if unknown:
         sys.exit(f"no network is called {sorted(unknown)[0]}: choose from {', '.join(known)}")
-    return {name: known[name] for name in args.models or known}
+    part, parts = args.shard
+    return [
+        models.REAL[name]
+        if name in models.REAL
+        else architectures.architecture(args.structures, name)
+        for name in (args.models or known)[part - 1 :: parts]
+    ]
+
+
+def shard(text: str) -> tuple[int, int]:
+    """`2/8` as (2, 8)."""
+    part, _, parts = text.partition("/")
+    if not (part.isdigit() and parts.isdigit() and 1 <= int(part) <= int(parts)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not such as 2/8")
+    return int(part), int(parts)
 
 
 def _merged(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -245,7 +265,7 @@ def print_row(row: Row) -> None:
     print(
         f"{row.network:22} {row.target:7} {row.nodes_npu:4} NPU {len(row.nodes_cpu):2} CPU"
         f" | build {build:5.1f} s, reference {row.seconds.get('reference', 0):.1f} s,"
-        f" machine {slowest:.1f} s | SQNR {ratios or '-'} dB"
+        f" machine {slowest:.1f} s, {row.peak_mib:.0f} MiB | SQNR {ratios or '-'} dB"
         f" | {cycles or 'no program'} | {verdict}",
         flush=True,
     )
@@ -258,7 +278,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--models", nargs="+", metavar="NAME", help="default: all")
     parser.add_argument("--targets", nargs="+", default=list(building.npu_targets()))
     parser.add_argument("--structures", type=Path, metavar="DIR", help="folder of structures.py")
-    parser.add_argument("--reduced", action="store_true", help="structures with smaller inputs")
+    parser.add_argument("--shard", type=shard, default=(1, 1), metavar="I/N", help="such as 2/8")
     parser.add_argument("--samples", type=int, default=2, help="samples compared (default 2)")
     parser.add_argument("--jobs", type=int, default=1, help="networks at a time")
     parser.add_argument("--work", type=Path, help="keep artifacts here")
@@ -267,22 +287,29 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def _work(network: models.Network, kept: Path | None, scratch: Path) -> Path:
+    """The folder of its artifacts, which nothing of a network that is only measured survives."""
+    return scratch if kept is None or architectures.measured_only(network) else kept
+
+
 def main() -> int:
     args = arguments()
     rows = []
     with tempfile.TemporaryDirectory() as scratch:
-        work = args.work or Path(scratch)
-        cases = [(n, t) for n in networks_of(args).values() for t in args.targets]
+        cases = [(n, t) for n in networks_of(args) for t in args.targets]
         # A process for each case: its memory comes back, and a crash would be its own.
         with ProcessPoolExecutor(args.jobs, max_tasks_per_child=1) as pool:
-            futures = [pool.submit(measure, n, t, work, args.samples) for n, t in cases]
+            futures = [
+                pool.submit(measure, n, t, _work(n, args.work, Path(scratch)), args.samples)
+                for n, t in cases
+            ]
             for future in futures:
                 rows.append(future.result())
                 print_row(rows[-1])
     failed = [row for row in rows if not row.passed]
     print(f"{len(rows) - len(failed)} of {len(rows)} agree in every bit")
     if not args.no_write:
-        settings = {"samples": args.samples, "reduced": args.reduced}
+        settings = {"samples": args.samples}
         found = [dataclasses.asdict(row) for row in rows]
         results.write("bits", _merged(found) if args.merge else found, settings=settings)
     return int(bool(failed))

@@ -18,11 +18,11 @@ import argparse
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import architectures
 import building
 import faces
 import models
@@ -49,7 +49,7 @@ SEED = 19
 SCENES = 20
 CROPS = 64
 FACE_VIEWS = 8
-JOINED = {"yolov5s": 640, "yolox_s": 640}
+JOINED = ("yolov5s", "yolox_s")
 BRANCH_SAMPLES = 2
 
 
@@ -211,13 +211,11 @@ def score_differences(wanted: Iterable[Detection], found: list[Detection]) -> It
 
 def branches(name: str, folder: Path, work: Path) -> Iterator[BranchRow]:
     """Each branch of a structure's joined output, with and without the join."""
-    size = JOINED[name]
-    shape = (1, 3, size, size)
-    join = Join.of(models.structure(folder, name))
-    samples = partial(models.noise, (shape,))
-    joined = models.Network(name, (shape,), samples, lambda: join.model, trained=False)
-    alone = models.Network(f"{name}-cut", (shape,), samples, lambda: join.head, trained=False)
-    inputs = [value for (value,) in samples(BRANCH_SAMPLES)]
+    given = architectures.architecture(folder, name)
+    join = Join.of(given.load())
+    joined = replace(given, load=lambda: join.model)
+    alone = replace(given, name=f"{name}-cut", load=lambda: join.head)
+    inputs = [value for (value,) in given.samples(BRANCH_SAMPLES)]
     exact = [_session(join.model)(value)[join.output] for value in inputs]
     tail = sessions.session(join.tail)
     quantized = []

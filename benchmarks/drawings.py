@@ -12,6 +12,7 @@ from PIL import Image, ImageDraw, ImageFilter, ImageFont
 from tilewright.assets.cache import asset_path
 
 LETTERS = "ABCDEFGHKLMNPRSTUVWXYZ"
+CHARACTERS = "23456789abcdefghkmnpqrstuvwxyz"
 PAGE_COLOUR, INK = (228, 226, 220), (40, 40, 60)
 
 
@@ -35,8 +36,12 @@ def _phrase(rng: np.random.Generator) -> str:
 
 
 def line(rng: np.random.Generator, *, worn: bool) -> Image.Image:
+    """A short text as `written`."""
+    return written(_phrase(rng), rng, worn=worn)
+
+
+def written(text: str, rng: np.random.Generator, *, worn: bool) -> Image.Image:
     """A line of dark text, 48 pixels high; a worn one is blurred, noisy and a little turned."""
-    text = _phrase(rng)
     font = ImageFont.load_default(size=30)
     left, top, right, bottom = font.getbbox(text)
     picture = Image.new("L", (int(right - left) + 24, 48), 235)
@@ -49,6 +54,17 @@ def line(rng: np.random.Generator, *, worn: bool) -> Image.Image:
         pixels = pixels + rng.normal(0, 20, pixels.shape)
         picture = Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8))
     return picture.convert("RGB")
+
+
+def word(rng: np.random.Generator) -> Image.Image:
+    """Four characters at different heights, grey on grey, 130x56 pixels."""
+    font = ImageFont.load_default(size=34)
+    picture = Image.new("L", (130, 56), 245)
+    draw = ImageDraw.Draw(picture)
+    for index in range(4):
+        character = CHARACTERS[int(rng.integers(0, len(CHARACTERS)))]
+        draw.text((10 + 28 * index, 6 + int(rng.integers(0, 8))), character, 60, font)
+    return picture
 
 
 def page(rng: np.random.Generator, size: int) -> Image.Image:

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
+from itertools import cycle, islice
 from typing import Any
 
 import faces
 import numpy as np
 import numpy.typing as npt
 import onnx
-from drawings import letters, line, page
+import sounds
+from drawings import letters, line, page, word
+from filetypes import LIBRARY, excerpt
+from lines import padded
 from pictures import IMAGENET_MEAN, IMAGENET_STD, bgr, planes, rows
 from PIL import Image
+from texts import VerseRetrieval
 
 from tilewright.assets.cache import asset_path
-from tilewright.assets.pictures import calibration_views
+from tilewright.assets.pictures import calibration_photos, calibration_views
 
 Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
 Samples = Iterator[Array]
 """Of a network with one input."""
+Sampler = Callable[[int], Iterator[tuple[Array, ...]]]
 
 SEED = 2024
 
@@ -39,13 +42,15 @@ class Network:
         samples: yields that many samples, an array for each input, none of which is scored.
         load: the ONNX model as its author published it.
         trained: whether its weights mean anything.
+        origin: where a structure comes from.
     """
 
     name: str
     shapes: tuple[Shape, ...]
-    samples: Callable[[int], Iterator[tuple[Array, ...]]]
+    samples: Sampler
     load: Callable[[], onnx.ModelProto]
     trained: bool = True
+    origin: str = ""
 
 
 def input_names(model: onnx.ModelProto) -> tuple[str, ...]:
@@ -103,6 +108,30 @@ def _stretched_lines(count: int) -> Samples:
         yield planes(text.resize((160, 80)), IMAGENET_MEAN, IMAGENET_STD)
 
 
+def _recognised_lines(count: int) -> Samples:
+    rng = np.random.default_rng(SEED)
+    for index in range(count):
+        yield padded(line(rng, worn=index % 2 == 1))
+
+
+def _words(count: int) -> Samples:
+    rng = np.random.default_rng(SEED)
+    for _ in range(count):
+        grey = word(rng).resize((149, 64), Image.Resampling.BILINEAR)
+        yield np.asarray(grey, np.float32)[None, None] / np.float32(255)
+
+
+def _excerpts(count: int) -> Samples:
+    """Modules of the standard library and photographs in turn."""
+    modules = sorted(LIBRARY.glob("*.py"))[60:]
+    paths = (path for pair in zip(modules, cycle(calibration_photos())) for path in pair)
+    yield from map(excerpt, islice(paths, count))
+
+
+def _verses(count: int) -> Iterator[tuple[Array, ...]]:
+    return islice(VerseRetrieval().calibration(), count)
+
+
 def _faces(size: int, margin: float, mean: Any, std: Any, count: int) -> Samples:
     for face in faces.crops(size, margin, count):
         yield planes(face, mean, std)
@@ -118,20 +147,17 @@ def _face_rows(height: int, width: int, margin: float, count: int) -> Samples:
         yield rows(face.resize((width, height)), 127.5, 128)
 
 
-def noise(shapes: Sequence[Shape], count: int) -> Iterator[tuple[Array, ...]]:
-    """Seeded normal noise: for structures, whose weights are random too."""
-    rng = np.random.default_rng(SEED)
-    for _ in range(count):
-        yield tuple(rng.standard_normal(shape, dtype=np.float32) for shape in shapes)
-
-
-def _asset(name: str) -> onnx.ModelProto:
+def _load(name: str) -> onnx.ModelProto:
     return onnx.load(asset_path(name))
+
+
+def _asset(name: str, shapes: tuple[Shape, ...], samples: Sampler) -> Network:
+    return Network(name, shapes, samples, partial(_load, name))
 
 
 def _real(name: str, shape: Shape, samples: Callable[[int], Samples]) -> Network:
     """A network with one input."""
-    return Network(name, (shape,), partial(_alone, samples), partial(_asset, name))
+    return _asset(name, (shape,), partial(_alone, samples))
 
 
 def _alone(samples: Callable[[int], Samples], count: int) -> Iterator[tuple[Array, ...]]:
@@ -162,50 +188,19 @@ REAL: dict[str, Network] = {
         _real("mtcnn-pnet", (1, 120, 160, 3), partial(_face_rows, 120, 160, 3.0)),
         _real("mtcnn-rnet", (1, 24, 24, 3), partial(_face_rows, 24, 24, 1.1)),
         _real("mtcnn-onet", (1, 48, 48, 3), partial(_face_rows, 48, 48, 1.1)),
+        _asset("minilm-l6", ((1, 128), (1, 128)), _verses),
+        _real("vit-s-focus", (1, 3, 224, 224), partial(_views, 224, *IMAGENET)),
+        _real("ppocrv4-rec", (1, 3, 48, 480), _recognised_lines),
+        _real("magika", (1, 2048), _excerpts),
+        _real("ddddocr-rec", (1, 1, 64, 149), _words),
+        _asset("silero-vad-static", ((1, 576), (2, 1, 128)), sounds.streamed),
+        _asset(
+            "silero-vad-sequence",
+            ((32, 576), (1, 1, 128), (1, 1, 128)),
+            partial(sounds.recordings, 32),
+        ),
+        _real("oww-melspectrogram", (1, 32_000), partial(sounds.sound, 32_000)),
+        _real("oww-embedding", (1, 76, 32, 1), sounds.mel_frames),
+        _real("oww-hey-jarvis", (1, 16, 96), sounds.embeddings),
     )
 }
-
-STRUCTURE_SIZES = {
-    "resnet18": 224,
-    "resnet50": 224,
-    "mobilenet_v2": 224,
-    "yolov5s_head": 640,
-    "yolox_s_head": 640,
-}
-REDUCED = {224: 96, 640: 192}
-
-
-def structures(folder: Path, *, reduced: bool = False) -> dict[str, Network]:
-    """Published architectures with seeded random weights, from a folder with `structures.py`.
-
-    Args:
-        reduced: smaller inputs, for a quick look.
-    """
-    found = {}
-    for name, size in STRUCTURE_SIZES.items():
-        side = REDUCED[size] if reduced else size
-        shape = (1, 3, side, side)
-        loader = partial(_structure, folder, name, shape)
-        found[name] = Network(name, (shape,), partial(noise, (shape,)), loader, trained=False)
-    return found
-
-
-def structure(folder: Path, name: str) -> onnx.ModelProto:
-    """One architecture, weights drawn."""
-    spec = importlib.util.spec_from_file_location("structures", folder / "structures.py")
-    if spec is None or spec.loader is None:
-        sys.exit(f"no structures.py in {folder}")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    model: onnx.ModelProto = module.materialize(name)
-    return model
-
-
-def _structure(folder: Path, name: str, shape: Shape) -> onnx.ModelProto:
-    model = structure(folder, name)
-    for dimension, size in zip(model.graph.input[0].type.tensor_type.shape.dim, shape, strict=True):
-        dimension.dim_value = size
-    for output in model.graph.output:
-        output.type.tensor_type.ClearField("shape")
-    del model.graph.value_info[:]
-    return onnx.shape_inference.infer_shapes(model)

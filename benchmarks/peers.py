@@ -1,9 +1,11 @@
 """What other tools make of the same float model and the same calibration samples.
 
 `ort-s8`, `ort-u8`: onnxruntime's `quant_pre_process`, then `quantize_static`: QDQ, MinMax, signed
-per-channel weights, s8 or u8 activations.  `nncf`: `nncf.quantize` with its defaults (MIXED preset,
-fast bias correction); `nncf-minmax`: the same with min-max ranges.  NNCF gets a virtual environment
-of its own, since it pins other libraries than ours.  As a program, this module quantizes one file:
+per-channel weights, s8 or u8 activations; `ort-s8-matmul`: matrix products and convolutions only.
+`nncf`: `nncf.quantize` with its defaults (MIXED preset, fast bias correction); `nncf-minmax`: the
+same with min-max ranges; `nncf-transformer`: with its rules for transformers.  NNCF gets a virtual
+environment of its own, since it pins other libraries than ours.  As a program, this module
+quantizes one file:
 
     python benchmarks/peers.py ort-u8 float.onnx samples.npz quantized.onnx
     python benchmarks/peers.py ort-u8 float.onnx pictures/ quantized.onnx
@@ -31,7 +33,10 @@ Feeds = dict[str, Array]
 
 ORT_PEERS = ("ort-s8", "ort-u8")
 NNCF_PEERS = ("nncf", "nncf-minmax")
-PEERS = (*ORT_PEERS, *NNCF_PEERS)
+TRANSFORMER_PEERS = ("ort-s8", "ort-s8-matmul", "nncf-transformer")
+PEERS = tuple(dict.fromkeys((*ORT_PEERS, *NNCF_PEERS, *TRANSFORMER_PEERS)))
+
+PRODUCTS = ("MatMul", "Gemm", "Conv", "ConvTranspose")
 
 NNCF_REQUIREMENTS = ("nncf==3.4.0", "onnx<2", "onnxruntime<2")
 PER_CHANNEL_OPSET = 13
@@ -78,13 +83,13 @@ def static(model: onnx.ModelProto, shapes: Sequence[Sequence[int]]) -> onnx.Mode
 
 def quantize(peer: str, source: Path, samples: Iterable[Feeds], target: Path) -> None:
     """Quantize the static model `source` with one of PEERS; `target` is a QDQ file."""
-    if peer in ORT_PEERS:
-        quantize_static(source, Reader(samples), target, unsigned=peer == "ort-u8")
+    if peer.startswith("ort-"):
+        quantize_static(peer, source, Reader(samples), target)
     else:
         _in_own_environment(peer, source, samples, target)
 
 
-def quantize_static(source: Path, feeds: Reader, target: Path, *, unsigned: bool) -> None:
+def quantize_static(peer: str, source: Path, feeds: Reader, target: Path) -> None:
     """onnxruntime: preparation, then MinMax, per channel."""
     from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType
     from onnxruntime.quantization import quantize_static as quantize_onnx
@@ -103,7 +108,8 @@ def quantize_static(source: Path, feeds: Reader, target: Path, *, unsigned: bool
             quant_format=QuantFormat.QDQ,
             per_channel=True,
             weight_type=QuantType.QInt8,
-            activation_type=QuantType.QUInt8 if unsigned else QuantType.QInt8,
+            activation_type=QuantType.QUInt8 if peer == "ort-u8" else QuantType.QInt8,
+            op_types_to_quantize=list(PRODUCTS) if peer == "ort-s8-matmul" else None,
             calibrate_method=CalibrationMethod.MinMax,
         )
 
@@ -142,6 +148,7 @@ def _quantize_nncf(peer: str, source: Path, feeds: Reader, target: Path) -> None
         nncf.Dataset(feeds.samples),
         preset=nncf.QuantizationPreset.MIXED,
         subset_size=len(feeds),
+        model_type=nncf.ModelType.TRANSFORMER if peer == "nncf-transformer" else None,
         advanced_parameters=own if peer == "nncf-minmax" else None,
     )
     onnx.save(quantized, target)
@@ -176,8 +183,8 @@ def main() -> None:
     args = parser.parse_args()
     name = onnx.load(args.source).graph.input[0].name
     feeds = Reader(_read(args.samples, name))
-    if args.peer in ORT_PEERS:
-        quantize_static(args.source, feeds, args.target, unsigned=args.peer == "ort-u8")
+    if args.peer.startswith("ort-"):
+        quantize_static(args.peer, args.source, feeds, args.target)
     else:
         _quantize_nncf(args.peer, args.source, feeds, args.target)
 

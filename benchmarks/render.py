@@ -102,6 +102,7 @@ def bits(content: Content) -> str:
         "CPU",
         "cycles",
         "build s",
+        "peak MiB",
         "SQNR dB",
         "executors that agree",
     )
@@ -111,13 +112,14 @@ def bits(content: Content) -> str:
         verdict = r["failure"] or r["difference"] or str(len(r["executors"]))
         rows.append(
             (
-                r["network"] if r["trained"] else f"{r['network']} (random weights)",
+                _with_origin(r),
                 r["target"],
                 str(r["nodes_npu"]),
                 str(len(r["nodes_cpu"])),
                 "<br>".join(f"{mode} {cycles:,}" for mode, cycles in r["cycles"].items()) or "–",
                 figure(sum(r["seconds"].get(s, 0.0) for s in STAGES), 1),
-                figure(min(ratios) if ratios and r["trained"] else None, 1),
+                figure(r.get("peak_mib"), 0),
+                figure(min(ratios) if ratios else None, 1),
                 verdict,
             )
         )
@@ -125,9 +127,53 @@ def bits(content: Content) -> str:
     note = (
         f"{agreed} of {len(rows)} builds agree in every bit. NPU and CPU count operators of the"
         " source model; SQNR is that of the worst output over"
-        f" {content['settings']['samples']} calibration samples."
+        f" {content['settings']['samples']} calibration samples; that of random weights"
+        " fed with noise says nothing of a task. Structures of ultralytics (AGPL-3.0) are measured"
+        " only and are no part of this repository."
     )
     return f"{note}\n\n{table(header, rows)}"
+
+
+def transformer_tasks(content: Content) -> str:
+    parts = []
+    for network in _unique(content["rows"], "network"):
+        rows = [r for r in content["rows"] if r["network"] == network]
+        figures = list(dict.fromkeys(name for r in rows for name in r["figures"]))
+        modes = list(dict.fromkeys(mode for r in rows for mode in r["cycles"]))
+        header = ("setting, execution", *figures, *(f"{mode} cycles, MB moved" for mode in modes))
+        asked = max(r["questions"] for r in rows)
+        parts.append(f"### {network}: {asked} questions")
+        parts.append(table(header, (_task_row(r, figures, modes) for r in rows)))
+        failures = {r["setting"]: r["failure"] for r in rows if r["failure"]}
+        parts += [f"`{setting}` gives no model: {reason}." for setting, reason in failures.items()]
+        left = list(dict.fromkeys(node for r in rows for node in r["nodes_cpu"]))
+        parts += [f"On the CPU: {'; '.join(left)}."] if left else []
+    return "\n\n".join(parts)
+
+
+def _task_row(row: Content, figures: Sequence[str], modes: Sequence[str]) -> list[str]:
+    costs = [
+        f"{row['cycles'][m]:,}, {row['bytes_moved'][m] / 1e6:.1f}" if m in row["cycles"] else "–"
+        for m in modes
+    ]
+    return [
+        f"{row['setting']}, {row['execution']}",
+        *(
+            figure(row["figures"].get(name), 2 if "dB" in name or "%" in name else 4)
+            for name in figures
+        ),
+        *costs,
+    ]
+
+
+def _with_origin(row: Content) -> str:
+    """The network's name, and what its weights are."""
+    if row["trained"]:
+        return str(row["network"])
+    weights = "random weights"
+    if row.get("origin", "").startswith("ultralytics"):
+        weights += ", ultralytics: measured only"
+    return f"{row['network']} ({weights})"
 
 
 STAGES = ("import", "calibrate", "quantize", "compile", "measure")
@@ -193,6 +239,7 @@ def cli_time(content: Content) -> str:
 
 SECTIONS: tuple[tuple[str, str, str, Callable[[Content], str]], ...] = (
     ("accuracy", "Accuracy", "[--data DIR]", accuracy),
+    ("transformer_tasks", "Transformers at their tasks", "", transformer_tasks),
     ("detectors", "Detectors", "[--faces DIR] [--structures DIR]", detectors),
     ("bits", "Three executions, the same bits", "[--structures DIR]", bits),
     ("build_time", "Time of a build", "", build_time),

@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import architectures
 import building
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +30,7 @@ import peers
 import results
 import sessions
 from instruction_sets import instruction_set, usable_instruction_sets
-from models import REAL, Network, structures
+from models import REAL, Network
 
 from tilewright.runtime import Runtime
 
@@ -103,14 +104,16 @@ def main() -> int:
     parser.add_argument("--provisional", action="store_true", help="the machine is not idle")
     parser.add_argument("--no-write", action="store_true", help="leave results alone")
     args = parser.parse_args()
-    known = REAL | (structures(args.structures) if args.structures else {})
-    unknown = set(args.models) - known.keys()
+    listed = architectures.names(args.structures) if args.structures else []
+    unknown = set(args.models) - {*REAL, *listed}
     if unknown:
-        parser.error(f"no network is called {sorted(unknown)[0]}: choose from {', '.join(known)}")
+        known = ", ".join((*REAL, *listed))
+        parser.error(f"no network is called {sorted(unknown)[0]}: choose from {known}")
     rows = []
     for name in args.models:
         with tempfile.TemporaryDirectory() as scratch:
-            for row in measure(known[name], args.threads, args.rounds, Path(scratch)):
+            network = REAL.get(name) or architectures.architecture(args.structures, name)
+            for row in measure(network, args.threads, args.rounds, Path(scratch)):
                 rows.append(row)
                 print(
                     f"{row.network} x{row.threads} {row.engine:24} median"

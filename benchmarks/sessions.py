@@ -14,6 +14,9 @@ import onnxruntime
 Array = npt.NDArray[Any]
 Infer = Callable[[Array], list[Array]]
 """From the network's one input to its outputs."""
+Feeds = dict[str, Array]
+Run = Callable[[Feeds], dict[str, Array]]
+"""From inputs to outputs, by name."""
 
 
 def session(
@@ -40,6 +43,13 @@ def infer(model: Path | onnx.ModelProto, *, threads: int = 2, optimised: bool = 
     loaded = session(model, threads=threads, optimised=optimised)
     name = loaded.get_inputs()[0].name
     return lambda value: [np.asarray(y) for y in loaded.run(None, {name: value})]
+
+
+def run(model: Path | onnx.ModelProto, *, threads: int = 2, optimised: bool = True) -> Run:
+    """The function that a session computes, for any number of inputs."""
+    loaded = session(model, threads=threads, optimised=optimised)
+    names = [output.name for output in loaded.get_outputs()]
+    return lambda feeds: dict(zip(names, loaded.run(names, feeds), strict=True))
 
 
 def first_outputs(run: Infer, values: Iterable[Array]) -> Array:
