@@ -11,8 +11,13 @@ from tilewright.ops.protocol import Region, Span, region_elements
 
 def intersection(a: Region, b: Region) -> Region | None:
     """The common box, None when there is none."""
-    box = tuple(Span(max(x.start, y.start), min(x.stop, y.stop)) for x, y in zip(a, b, strict=True))
-    return box if all(s.size > 0 for s in box) else None
+    box = []
+    for (a_start, a_stop), (b_start, b_stop) in zip(a, b, strict=True):
+        start, stop = max(a_start, b_start), min(a_stop, b_stop)
+        if stop <= start:
+            return None
+        box.append(Span(start, stop))
+    return tuple(box)
 
 
 def overlap(a: Region, b: Region) -> bool:

@@ -165,22 +165,18 @@ class _Tracker:
         birth = [0] * len(self._known)
         alive = self._alive.setdefault(storage.space, [])
         kept: list[Storage] = []
+        start, stop = storage.address, storage.address + storage.bytes
         for other in alive:
-            overlaps = (
-                other.address < storage.address + storage.bytes
-                and storage.address < other.address + other.bytes
-            )
-            if overlaps:
-                old = self._states[other]
-                for queue, count in enumerate(old.birth):
-                    birth[queue] = max(birth[queue], count)
-                for use in old.uses:
-                    birth[use.queue] = max(birth[use.queue], use.number)
-            covered = (
-                storage.address <= other.address
-                and other.address + other.bytes <= storage.address + storage.bytes
-            )
-            if not covered:
+            other_stop = other.address + other.bytes
+            if other_stop <= start or stop <= other.address:
+                kept.append(other)
+                continue
+            old = self._states[other]
+            for queue, count in enumerate(old.birth):
+                birth[queue] = max(birth[queue], count)
+            for use in old.uses:
+                birth[use.queue] = max(birth[use.queue], use.number)
+            if other.address < start or stop < other_stop:
                 kept.append(other)
         self._alive[storage.space] = [*kept, storage]
         self._states[storage] = _BufferState(birth, first=index)

@@ -127,11 +127,12 @@ class Queues:
                 self._listener.started(index)
 
     def _may_start(self, queue: int, command: Command) -> bool:
-        if queue in self._running or any(
-            w.semaphore >= len(self._counts) or self._counts[w.semaphore] < w.value
-            for w in command.waits
-        ):
+        if queue in self._running:
             return False
+        counts = self._counts
+        for semaphore, value in command.waits:
+            if semaphore >= len(counts) or counts[semaphore] < value:
+                return False
         engine = type(command.instruction).ENGINE
         if self._overlap or engine not in (Engine.MTX, Engine.VEC):
             return True

@@ -241,13 +241,12 @@ def _one_zero_point(
         QuantizationError: the codes of all channels do not fit their type around one zero point.
     """
     codes = np.moveaxis(constant.codes, axis, 0)
-    zeros = np.unique(constant.zero_point)
-    if zeros.size == 1:
-        return codes, int(zeros[0])
+    if np.ptp(constant.zero_point) == 0:
+        return codes, int(constant.zero_point.reshape(-1)[0])
     points = constant.zero_point.reshape(-1, *[1] * (codes.ndim - 1))
     centred = codes.astype(np.int64) - points
     used = points.reshape(-1)[centred.reshape(len(codes), -1).any(axis=1)]
-    zero = int(used[0]) if used.size else int(zeros[0])
+    zero = int(used[0]) if used.size else int(points.min())
     moved = centred + zero
     info = np.iinfo(codes.dtype)
     if moved.min() < info.min or moved.max() > info.max:

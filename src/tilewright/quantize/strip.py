@@ -118,7 +118,7 @@ class _Stripper:
         self._note_spanned(value.name or "", parameters)
 
     def _note_spanned(self, name: str, parameters: _Parameters) -> None:
-        if np.unique(parameters.scale).size > 1 or np.unique(parameters.zero).size > 1:
+        if np.ptp(parameters.scale) > 0 or np.ptp(parameters.zero) > 0:
             self.notes[name] = Note(
                 "joined-activation-scales",
                 f"{name}: its {parameters.scale.size} channels have scales of their own in the "
