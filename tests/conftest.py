@@ -6,8 +6,13 @@ from pathlib import Path
 
 import onnx
 import pytest
+from hypothesis import HealthCheck, settings
 
 from small_models import save_photos, small_classifier
+
+# How fast examples come says how busy the machine is, nothing about the code.
+settings.register_profile("tilewright", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tilewright")
 
 
 @pytest.fixture

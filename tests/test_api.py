@@ -9,7 +9,7 @@ import onnxruntime
 import pytest
 
 import tilewright
-from tilewright.errors import ConfigError, DataError
+from tilewright.errors import ConfigError, DataError, TilewrightError
 
 
 @pytest.fixture(scope="module")
@@ -119,3 +119,31 @@ def test_errors_are_tilewrights_own(built: tilewright.Build, tmp_path: Path) -> 
         tilewright.InferenceSession(tmp_path / "none.onnx")
     with pytest.raises(AttributeError, match="no attribute 'bild'"):
         tilewright.bild  # noqa: B018
+
+
+def test_a_part_between_named_tensors_is_built(tmp_path: Path) -> None:
+    import onnx
+
+    from small_models import small_classifier
+
+    onnx.save(small_classifier(), tmp_path / "small.onnx")
+    build = tilewright.build(
+        tmp_path / "small.onnx",
+        target="cpu",
+        calibration="random:16",
+        output=tmp_path / "out",
+        start=["r0"],
+        end=["p"],
+    )
+    session = tilewright.InferenceSession(build.compiled)
+    assert [(i.name, i.shape) for i in session.get_inputs()] == [("r0", (1, 8, 16, 16))]
+    assert [o.name for o in session.get_outputs()] == ["p"]
+
+    with pytest.raises(TilewrightError, match="no tensor 'q' to cut at"):
+        tilewright.build(
+            tmp_path / "small.onnx",
+            target="cpu",
+            calibration="random:16",
+            output=tmp_path / "out",
+            end=["q"],
+        )

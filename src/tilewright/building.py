@@ -138,7 +138,11 @@ class _Run:
 
         def run() -> None:
             imported, found = import_stage(
-                self.source, self.config.input_shapes, self.scratch / OPTIMIZED
+                self.source,
+                self.config.input_shapes,
+                self.scratch / OPTIMIZED,
+                self.config.start,
+                self.config.end,
             )
             self.models[OPTIMIZED] = imported.model
             found["inputs"] = [
@@ -156,7 +160,8 @@ class _Run:
             self.found["import"] = found
 
         shapes = {k: list(v) for k, v in self.config.input_shapes.items()}
-        self._stage("import", key_of(sources.as_dict(), shapes), OPTIMIZED, run)
+        part = [list(self.config.start), list(self.config.end)]
+        self._stage("import", key_of(sources.as_dict(), shapes, part), OPTIMIZED, run)
 
     def _open_samples(self) -> None:
         import numpy as np

@@ -239,6 +239,12 @@ class BuildConfig(Section):
     input_shapes: dict[str, tuple[int, ...]] = Field(
         default_factory=dict, description="fixed shape of each input whose shape is free"
     )
+    start: tuple[str, ...] = Field(
+        default=(), description="tensors at which the part to build begins; default: the inputs"
+    )
+    end: tuple[str, ...] = Field(
+        default=(), description="tensors at which the part to build ends; default: the outputs"
+    )
     input: InputSpec = Field(
         default_factory=lambda: InputSpec(), description="preprocessing of every input"
     )

@@ -42,7 +42,8 @@ def commented_template(
     title = f"Tilewright configuration for {model}" if model else "Tilewright configuration"
     lines = [f"# {title}.  Keys behind a '#' show their defaults."]
     lines += ["", *_entry(BuildConfig, "target", target)]
-    lines += _entry(BuildConfig, "npu_modes", None)
+    for key in ("npu_modes", "start", "end"):
+        lines += _entry(BuildConfig, key, None)
     lines += ["", *_input_shapes(inputs)]
     lines += ["", "# Preprocessing of every input; [inputs.NAME] does the same for one.", "[input]"]
     lines += [f"# one of {', '.join(PRESETS)}: fills the keys that are not given"]

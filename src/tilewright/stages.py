@@ -74,12 +74,20 @@ def preprocessing_text(description: InputDescription) -> str:
 
 
 def import_stage(
-    model: Path, shapes: Mapping[str, Sequence[int]], output: Path
+    model: Path,
+    shapes: Mapping[str, Sequence[int]],
+    output: Path,
+    start: Sequence[str] = (),
+    end: Sequence[str] = (),
 ) -> tuple[Imported, dict[str, Any]]:
-    """Bring the model to canonical form and write it; outputs compared on a seeded sample."""
+    """Bring the model to canonical form and write it; outputs compared on a seeded sample.
+
+    Args:
+        start, end: tensors between which the model is taken; empty: all of it.
+    """
     from tilewright.importer import import_model, output_errors, run_model, save
 
-    imported = import_model(model, input_shapes=shapes)
+    imported = import_model(model, input_shapes=shapes, start=start, end=end)
     imported.model.metadata_props[METADATA_PREFIX + "source_sha256"] = imported.sha256
     with ThreadPoolExecutor(1) as beside:
         previewed = beside.submit(_preview, imported)

@@ -32,15 +32,21 @@ Progress = Callable[[str, int, int], None]
 Found = dict[str, Any]
 
 
-def optimize_file(model: Path, output: Path, shapes: Mapping[str, Sequence[int]]) -> Found:
-    """Write the canonical form of a model.
+def optimize_file(
+    model: Path,
+    output: Path,
+    shapes: Mapping[str, Sequence[int]],
+    start: Sequence[str] = (),
+    end: Sequence[str] = (),
+) -> Found:
+    """Write the canonical form of a model, or of the part between the tensors `start` and `end`.
 
     Returns:
         `optimized`, `passes` (name -> changes), `near_misses` (rows of `rule`, `node`, `reason`),
         `float_difference` (output -> relative, None where it is not finite).
     """
     with replacing(output) as temporary:
-        _, found = import_stage(model, shapes, temporary)
+        _, found = import_stage(model, shapes, temporary, start, end)
     del found["quantized"], found["metadata"]
     return {"optimized": str(output), **found}
 
@@ -62,7 +68,9 @@ def quantize_file(
 
     settings = resolve(config, keywords)
     target = load_target(settings.target)
-    imported = import_model(model, input_shapes=settings.input_shapes)
+    imported = import_model(
+        model, input_shapes=settings.input_shapes, start=settings.start, end=settings.end
+    )
     if imported.quantized:
         raise ModelError(f"{model} is quantized already", fix="compile it", code="TW-1121")
     inputs = describe_inputs(ports_of(imported.model), settings, imported.model.metadata_props)

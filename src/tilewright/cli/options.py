@@ -43,6 +43,14 @@ InputShapes = Annotated[
     str | None,
     typer.Option(help="Shapes of free inputs, as in image:1x3x224x224.", metavar="NAME:SHAPE,..."),
 ]
+Start = Annotated[
+    str | None,
+    typer.Option("--start", help="Tensors to begin at, comma-separated.", metavar="TENSORS"),
+]
+End = Annotated[
+    str | None,
+    typer.Option("--end", help="Tensors to end at, comma-separated.", metavar="TENSORS"),
+]
 Preprocess = Annotated[
     str | None, typer.Option(help="Preset: imagenet, tf, lite, yolo or none.", metavar="PRESET")
 ]
@@ -128,6 +136,11 @@ def shapes(text: str | None) -> dict[str, list[int]] | None:
             )
         result[name] = [int(d) for d in dims]
     return result
+
+
+def tensors(text: str | None) -> list[str] | None:
+    """`a,b`; a name that holds a comma is given in the configuration file."""
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
 
 
 def modes(text: str | None) -> list[str] | None:

@@ -29,6 +29,8 @@ def build(
     layout: options.Layout = None,
     built_in: options.BuiltIn = None,
     input_shapes: options.InputShapes = None,
+    start: options.Start = None,
+    end: options.End = None,
     samples: options.Samples = None,
     observer: options.Observer = None,
     percentile: options.Percentile = None,
@@ -61,6 +63,8 @@ def build(
             target=target,
             npu_modes=options.modes(npu_mode),
             input_shapes=options.shapes(input_shapes),
+            start=options.tensors(start),
+            end=options.tensors(end),
             calibration=calib,
             samples=samples,
             observer=observer,
@@ -148,6 +152,8 @@ def optimize(
         "optimized.onnx"
     ),
     input_shapes: options.InputShapes = None,
+    start: options.Start = None,
+    end: options.End = None,
     json: options.Json = False,
 ) -> None:
     """Bring a model to canonical float form: shapes fixed, constants and BatchNorm folded.
@@ -156,7 +162,13 @@ def optimize(
     """
     from tilewright.steps import optimize_file
 
-    result = optimize_file(model, output, options.shapes(input_shapes) or {})
+    result = optimize_file(
+        model,
+        output,
+        options.shapes(input_shapes) or {},
+        options.tensors(start) or (),
+        options.tensors(end) or (),
+    )
     if json:
         console.emit(result)
         return
@@ -187,6 +199,8 @@ def quantize(
     size: options.Size = None,
     layout: options.Layout = None,
     input_shapes: options.InputShapes = None,
+    start: options.Start = None,
+    end: options.End = None,
     samples: options.Samples = None,
     observer: options.Observer = None,
     percentile: options.Percentile = None,
@@ -213,6 +227,8 @@ def quantize(
             progress=progress,
             target=target,
             input_shapes=options.shapes(input_shapes),
+            start=options.tensors(start),
+            end=options.tensors(end),
             calib=calib,
             samples=samples,
             observer=observer,
