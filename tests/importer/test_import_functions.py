@@ -64,6 +64,10 @@ OTHERS = {
         ["Mish"],
     ),
     "softplus": ("e = Exp(x) o = Add(e, 1.0) y = Log(o)", ["Softplus"]),
+    "softplus with a threshold": (
+        "p = Softplus(x) c = Greater(x, 20.0) y = Where(c, x, p)",
+        ["Softplus"],
+    ),
     "hard swish, sixth first": (
         "s = Mul(x, 0.16666667) a = Add(x, 3.0) c = Clip(a, 0.0, 6.0) y = Mul(s, c)",
         ["HardSwish"],

@@ -7,7 +7,16 @@ import pytest
 from importer_nets import applied, imported, normal, only, ops
 from importer_text import graph
 
-from tilewright.importer.passes import duplicates, layout, reshape_late, slices, split, tokens
+from tilewright.importer.passes import (
+    dead,
+    duplicates,
+    layout,
+    movement_late,
+    slices,
+    split,
+    tokens,
+    transpose_order,
+)
 
 TOKENS = {"x": (2, 6, 8)}
 
@@ -90,17 +99,21 @@ SUNK = {
     "along the last axis": "r = Reshape(x, [12, 8]) y = Add(r, c)",
     "two": f"a = Reshape(x, {FOUR}) n = Neg(x) b = Reshape(n, {FOUR}) y = Sub(a, b)",
     "twice": f"r = Reshape(x, {FOUR}) y = Mul(r, r)",
+    "cast": f"r = Reshape(x, {FOUR}) d = Cast<to = 11>(r) y = Cast<to = 1>(d)",
+    "transpose": "t = Transpose<perm = [0, 2, 1]>(x) y = Gelu(t)",
+    "two transposes": "a = Transpose<perm = [0, 2, 1]>(x) n = Neg(x)"
+    " b = Transpose<perm = [0, 2, 1]>(n) y = Add(a, b)",
 }
 
 
 @pytest.mark.parametrize("case", SUNK)
-def test_a_reshape_moves_behind(case):
-    model = net(SUNK[case], {"c": normal(8)} if case == "along the last axis" else None)
-    part, changes = applied(model, reshape_late.run)
-    from tilewright.importer.passes import dead
-
+def test_a_movement_goes_behind(case):
+    constants = {"c": normal(8)} if case == "along the last axis" else None
+    model = net(SUNK[case], constants, opset=20)
+    part, changes = applied(model, movement_late.run)
     dead.run(part)
-    assert changes == 1 and ops(part)[-1] == "Reshape" and ops(part).count("Reshape") == 1
+    kind = "Transpose" if "transpose" in case else "Reshape"
+    assert changes in (1, 2) and ops(part)[-1] == kind and ops(part).count(kind) == 1
 
 
 STAYING = {
@@ -110,15 +123,19 @@ STAYING = {
     "another shape": f"a = Reshape(x, {FOUR}) b = Reshape(z, {FOUR}) y = Add(a, b)",
     "along rows": "r = Reshape(x, [12, 8]) y = Softmax<axis = 0>(r)",
     "broadcast": "r = Reshape(x, [12, 8]) y = Add(r, k)",
+    "channels of a transpose": "t = Transpose<perm = [1, 0, 2]>(x) y = Add(t, d)",
+    "different transposes": "a = Transpose<perm = [1, 2, 0]>(s) b = Transpose<perm = [2, 1, 0]>(s)"
+    " y = Add(a, b)",
 }
 
 
 @pytest.mark.parametrize("case", STAYING)
 def test_a_reshape_stays_before(case):
     inputs = {**TOKENS, "z": (2, 6, 2, 4) if case == "another shape" else (2, 6, 4, 2)}
-    constants = {"c": normal(2), "k": normal(3, 12, 8)}
+    inputs["s"] = (4, 4, 4)
+    constants = {"c": normal(2), "k": normal(3, 12, 8), "d": normal(8)}
     used = {n: array for n, array in constants.items() if f", {n})" in STAYING[case]}
-    assert applied(net(STAYING[case], used, inputs=inputs), reshape_late.run)[1] == 0
+    assert applied(net(STAYING[case], used, inputs=inputs), movement_late.run)[1] == 0
 
 
 @pytest.mark.parametrize(
@@ -133,6 +150,49 @@ def test_a_reshape_stays_before(case):
 def test_a_transpose_that_moves_nothing_is_a_reshape(shape, perm, expected):
     model = net(f"y = Transpose<perm = {perm}>(x)", inputs={"x": shape})
     assert ops(applied(model, layout.run)[0]) == [expected]
+
+
+ORDERED = {
+    "pixels to tokens": ("r = Reshape(x, [2, 6, 20]) y = Transpose<perm = [0, 2, 1]>(r)",
+                         (2, 6, 4, 5), ["Transpose", "Reshape"]),
+    "tokens to pixels": ("t = Transpose<perm = [0, 2, 1]>(x) y = Reshape(t, [2, 6, 4, 5])",
+                         (2, 20, 6), ["Reshape", "Transpose"]),
+    "unit axes": ("r = Reshape(x, [6, 20]) y = Transpose<perm = [1, 0]>(r)", (1, 6, 4, 5),
+                  ["Transpose", "Reshape"]),
+    "no whole axes": ("r = Reshape(x, [2, 8, 15]) y = Transpose<perm = [0, 2, 1]>(r)",
+                      (2, 6, 4, 5), ["Reshape", "Transpose"]),
+    "read twice": ("r = Reshape(x, [6, 8]) t = Transpose<perm = [1, 0]>(r) y = MatMul(t, r)",
+                   (2, 3, 8), ["Reshape", "Transpose", "MatMul"]),
+    "many axes": ("r = Reshape(x, [4, 6, 5]) y = Transpose<perm = [0, 2, 1]>(r)",
+                  (2, 2, 3, 2, 5), ["Reshape", "Transpose"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ORDERED)
+def test_the_order_of_reshapes_and_transposes(case):
+    body, shape, expected = ORDERED[case]
+    assert ops(applied(net(body, inputs={"x": shape}), transpose_order.run)[0]) == expected
+
+
+def test_batches_of_heads_that_are_joined_and_cut_again():
+    """As the newer exporter of PyTorch writes the transposed keys."""
+    body = (
+        "a = Reshape(x, [6, 4, 8]) t = Transpose<perm = [0, 2, 1]>(a) y = Reshape(t, [2, 3, 8, 4])"
+    )
+    assert ops(imported(net(body, inputs={"x": (2, 3, 4, 8)})).model) == ["Transpose"]
+
+
+def test_parts_of_a_sequence_are_a_split():
+    body = (
+        "s = SplitToSequence<axis = -1, keepdims = 1>(x, l) a = SequenceAt(s, i)"
+        " b = SequenceAt(s, j) y = Sub(a, b)"
+    )
+    constants = {"l": np.int64(4), "i": np.int64(0), "j": np.int64(-1)}
+    assert ops(imported(net(body, constants)).model) == ["Split", "Sub"]
+    body = "s = SplitToSequence<axis = 1, keepdims = 0>(x) y = SequenceAt(s, i)"
+    assert ops(imported(net(body, {"i": np.int64(2)})).model) == ["Slice", "Reshape"]
+    body = "n = Neg(x) s = SequenceConstruct(x, n) y = SequenceAt(s, i)"
+    assert ops(imported(net(body, {"i": np.int64(1)})).model) == ["Neg"]
 
 
 @pytest.mark.parametrize(

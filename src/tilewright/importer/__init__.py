@@ -43,7 +43,8 @@ Operators
       stated.
     - Squeeze, Unsqueeze, Flatten are Reshape; a Reshape's shape is constant, without 0 and -1.
       Transpose states perm and moves something; adjacent Reshapes and Transposes are merged, and
-      Reshapes stand behind elementwise operators. Equal nodes are one.
+      both stand behind elementwise operators that alone read them. Of a Reshape and a Transpose,
+      one that cuts axes is first and one that joins axes last. Equal nodes are one.
     - Slice has starts, ends, axes, steps as constants, axes >= 0, bounds inside the tensor; Split
       has its lengths, also where slices divided the tensor; a rotation is two Slices and a Concat;
       a Gather of neighbouring constant indices is a Slice. Pad has pads for all axes; ReduceX has

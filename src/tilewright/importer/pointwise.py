@@ -90,7 +90,15 @@ _UNARY: dict[str, Callable[[ir.Node, Float64], Float64]] = {
     "Tanh": lambda _, x: np.tanh(x),
 }
 
+_COMPARISONS: dict[str, Callable[[Float64, Float64], npt.NDArray[np.bool_]]] = {
+    "Greater": np.greater,
+    "GreaterOrEqual": np.greater_equal,
+    "Less": np.less,
+    "LessOrEqual": np.less_equal,
+}
+
 ELEMENTWISE = frozenset({*_BINARY, *_UNARY, "Clip"})
+_WITH_CHOICES = ELEMENTWISE | {*_COMPARISONS, "Where"}
 
 
 @dataclass(frozen=True)
@@ -119,6 +127,11 @@ def _operand(value: ir.Value, known: Mapping[ir.Value, Float64]) -> Float64:
 def _compute(node: ir.Node, operands: Sequence[Float64]) -> Float64:
     if node.op_type == "Clip":
         return np.clip(operands[0], operands[1], operands[2])
+    if node.op_type == "Where":
+        return np.where(operands[0] != 0.0, operands[1], operands[2])
+    comparison = _COMPARISONS.get(node.op_type)
+    if comparison is not None:
+        return comparison(operands[0], operands[1]).astype(np.float64)
     binary = _BINARY.get(node.op_type)
     if binary is not None:
         return binary(operands[0], operands[1])
@@ -147,7 +160,7 @@ def parts_ending_at(root: ir.Node, position: Mapping[ir.Node, int]) -> Iterator[
         nodes.append(node)
         if len(frontier) == 1:
             (source,) = frontier
-            if static_shape(source) == shape:
+            if static_shape(source) == shape and source.dtype != ir.DataType.BOOL:
                 yield Part(source, root.outputs[0], tuple(reversed(nodes)))
 
 
@@ -158,7 +171,7 @@ def _position_of_maker(value: ir.Value, position: Mapping[ir.Node, int]) -> int:
 
 def _run_time_operands(node: ir.Node) -> list[ir.Value] | None:
     """Its inputs that are no scalar constants; None when the node is not elementwise in them."""
-    if node.domain != "" or node.op_type not in ELEMENTWISE:
+    if node.domain != "" or node.op_type not in _WITH_CHOICES:
         return None
     operands = []
     for value in node.inputs:
@@ -167,11 +180,15 @@ def _run_time_operands(node: ir.Node) -> list[ir.Value] | None:
         if is_constant(value):
             if not is_float_constant(value) or scalar_of(value) is None:
                 return None
-        elif value.dtype is None or not value.dtype.is_floating_point():
-            return None
-        else:
+        elif value.dtype is not None and _is_number_or_condition(value.dtype):
             operands.append(value)
+        else:
+            return None
     return operands
+
+
+def _is_number_or_condition(dtype: ir.DataType) -> bool:
+    return dtype.is_floating_point() or dtype == ir.DataType.BOOL
 
 
 def positions(graph: ir.Graph) -> dict[ir.Node, int]:

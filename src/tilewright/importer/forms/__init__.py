@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import onnx_ir as ir
 
-from tilewright.importer.forms import arithmetic, axes, convolution, einsum, resampling
+from tilewright.importer.forms import arithmetic, axes, convolution, einsum, resampling, sequences
 from tilewright.importer.forms.site import Site
 
 Form = Callable[[Site], Sequence[ir.Value] | None]
@@ -61,6 +61,7 @@ FORMS: dict[str, Form] = {
     "Scatter": arithmetic.scatter,
     "ScatterElements": axes.axis_attribute,
     "Selu": arithmetic.float_defaults,
+    "SequenceAt": sequences.sequence_at,
     "Slice": axes.slice_,
     "Softmax": arithmetic.softmax,
     "SpaceToDepth": arithmetic.space_to_depth,

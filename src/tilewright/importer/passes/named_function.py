@@ -56,7 +56,7 @@ _FUNCTIONS = (
     _Function("HardSwish", {}, pointwise.hard_swish, _GATES),
     _Function("SiLU", {}, pointwise.silu, frozenset({"Sigmoid", "Exp"})),
     _Function("Sigmoid", {}, pointwise.sigmoid, frozenset({"Exp"})),
-    _Function("Softplus", {}, pointwise.softplus, frozenset({"Exp"})),
+    _Function("Softplus", {}, pointwise.softplus, frozenset({"Exp", "Softplus"})),
 )
 
 _MARKS = frozenset[str]().union(*(function.marks for function in _FUNCTIONS))
@@ -90,7 +90,7 @@ def run(model: ir.Model) -> PassResult:
 
 def _may_end_a_function(node: ir.Node) -> bool:
     """A multiple of a function is found at the function itself."""
-    if node.op_type in ("Reciprocal", "Log"):
+    if node.op_type in ("Reciprocal", "Log", "Where"):
         return True
     if node.op_type not in ("Mul", "Div", "Add", "Sub"):
         return False
