@@ -21,7 +21,7 @@ from tilewright.quantize.output_correction import output_probes
 from tilewright.quantize.probes import ProductProbe, product_probes
 from tilewright.quantize.scheme import Scheme, check_overrides
 from tilewright.quantize.sites import Partition, find_sites, without_idle_movement
-from tilewright.quantize.streams import find_streams, widen_streams
+from tilewright.quantize.streams import convolves, find_streams, widen_streams
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,9 @@ def prepare(
         changed = ALGORITHMS["equalization"].apply(model)
         model = changed.model
         notes += changed.notes
-    streams = find_streams(find_sites(FloatGraph(model.graph)))
-    observer = scheme.observer.of_network(transformer=bool(streams))
+    partition = find_sites(FloatGraph(model.graph))
+    streams = find_streams(partition)
+    observer = scheme.observer.of_network(transformer=bool(streams) and not convolves(partition))
     scheme = dataclasses.replace(scheme, observer=observer)
     factors: Factors = {}
     wide: frozenset[str] = frozenset()

@@ -43,6 +43,15 @@ class Streams:
     narrowed: int
 
 
+CONVOLUTIONS = ("Conv", "ConvTranspose")
+
+
+def convolves(partition: Partition) -> bool:
+    """Are most of the network's multiplications those of convolutions?"""
+    total = sum(site.macs for site in partition.sites)
+    return 2 * sum(s.macs for s in partition.sites if s.kind in CONVOLUTIONS) > total
+
+
 def find_streams(partition: Partition) -> frozenset[str]:
     """Names of the values of all residual streams."""
     found: set[str] = set()
