@@ -24,7 +24,7 @@ from tilewright.quantize import (
     save_calibration,
 )
 from tilewright.quantize import calibrate as calibrate_module
-from tilewright.quantize.algorithms import smoothing as smoothing_module
+from tilewright.quantize.algorithms import channel_scales as channel_scales_module
 from tilewright.quantize.observers import OBSERVERS
 from tilewright.quantize.scheme import ObserverChoice
 from tilewright.targets import load_target
@@ -70,7 +70,7 @@ def test_models_from_stored_and_from_fresh_statistics_are_equal(
     save_calibration(calibrate_model(net, samples, scheme_of("ax650n", observer)), path)
     schemes = [scheme_of(chip, observer) for chip in CHIPS]
     fresh = [model_bytes(quantize_model(net, samples, scheme)) for scheme in schemes]
-    for module in (calibrate_module, smoothing_module):
+    for module in (calibrate_module, channel_scales_module):
         monkeypatch.setattr(module, "Session", None)
     for scheme, expected in zip(schemes, fresh, strict=True):
         again = quantize_model(net, samples, scheme, calibration=load_calibration(path))

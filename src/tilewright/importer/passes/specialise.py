@@ -97,7 +97,15 @@ class _Walk:
     def body(self, node: ir.Node) -> ir.Graph | None:
         if node.op_type in FORMS or not has_body(node, self.source, CANONICAL_OPSET):
             return None
-        return body_of(node, self.source)
+        body = body_of(node, self.source)
+        if body is None:
+            raise ModelError(
+                f"node {node.name!r}: ONNX defines {node.op_type} by operators of opset "
+                f"{CANONICAL_OPSET} for other operands than these",
+                fix="export the model in an older opset",
+                code="TW-1160",
+            )
+        return body
 
     def node(self, editor: Editor, node: ir.Node, declared: Declared) -> int:
         """Settle one node whose inputs are settled; 1 when it was rewritten or folded."""
