@@ -149,7 +149,7 @@ def bind(site: Site, builder: Builder) -> None:
         channelwise.append(builder, site, x, channels, pattern.activation)
     elif pattern.factor.size == 1:
         x = elementwise.lifted(builder, builder.operand(site.inputs[0]), rank)
-        ratio = float(pattern.factor.reshape(())) * x.type.scale
+        ratio = _saturating(float(pattern.factor.reshape(())) * x.type.scale, output)
         lo, hi = clamp_pair(pattern.activation, output)
         op = clamp.rescale(ratio, output, site.name, lo, hi)
         builder.add(op, [x], output, x.permutation, value)
@@ -158,6 +158,15 @@ def bind(site: Site, builder: Builder) -> None:
         stored = elementwise.stored_constant(pattern.factor, x.permutation)
         factor = constant.symmetric(builder, stored, DType.S16, x.permutation)
         _append_product(builder, site, x, factor, output)
+
+
+def _saturating(scale: float, output: Encoding) -> float:
+    """The scale, or one of no more than 2**21 output steps: any code but zero saturates either way.
+
+    Masks are made with factors as large as 3.4e38.
+    """
+    most = 2.0**21 * output.scale
+    return max(-most, min(scale, most))
 
 
 def _append_product(builder: Builder, site: Site, a: Operand, b: Operand, output: Encoding) -> None:

@@ -20,6 +20,7 @@ from tilewright.quantize.observers import OBSERVERS, Histogram, TensorStatistics
 from tilewright.quantize.observers.base import FloatArray
 from tilewright.quantize.probes import BINS, ProbedModel, ProductProbe, bins_of, never_negative
 from tilewright.quantize.scheme import Scheme
+from tilewright.quantize.score_ranges import Scores
 from tilewright.quantize.sessions import Array, Feeds, Session, ordered_map
 
 Progress = Callable[[str, int, int | None], None]
@@ -64,6 +65,7 @@ def calibrate(
     products: Sequence[ProductProbe],
     ends: Sequence[ProductProbe],
     scheme: Scheme,
+    scores: Scores,
     progress: Progress | None = None,
 ) -> Calibration:
     """Run the samples through the float model.
@@ -73,12 +75,13 @@ def calibrate(
         values: tensors to observe -> the site that makes each, None for graph inputs.
         products: whose means are wanted.
         ends: those of them whose outputs are kept, in `KEPT_BYTES`.
+        scores: values that are observed only as far as Softmax sees them.
 
     Raises:
         DataError: no samples, or a sample without one of the inputs.
         QuantizationError: a tensor holds NaN or infinite values; names it and the sample.
     """
-    session = Session(_range_model(model, values, products, ends))
+    session = Session(_range_model(scores.probe(model), values, products, ends))
     collector = _Collector(values, products, ends)
     for index, (feeds, found) in enumerate(_run_all(session, samples, "calibrate", progress)):
         if not all(np.isfinite(array).all() for array in found.values() if array.dtype.kind == "f"):
@@ -96,7 +99,11 @@ def calibrate(
             result.statistics[name]
         )
     ]
-    return _with_histograms(model, samples, result, wanted, progress) if wanted else result
+    return (
+        _with_histograms(scores.probe(model), samples, result, wanted, progress)
+        if wanted
+        else result
+    )
 
 
 def _run_all(
@@ -117,12 +124,11 @@ def _run_all(
 
 
 def _range_model(
-    model: ir.Model,
+    probed: ProbedModel,
     values: dict[str, Site | None],
     products: Sequence[ProductProbe],
     ends: Sequence[ProductProbe],
 ) -> ir.Model:
-    probed = ProbedModel(model)
     for name, site in values.items():
         if not never_negative(site):
             probed.lowest(name, LOW + name)
@@ -188,13 +194,12 @@ class _Collector:
 
 
 def _with_histograms(
-    model: ir.Model,
+    probed: ProbedModel,
     samples: Iterable[Feeds],
     found: Calibration,
     wanted: Sequence[str],
     progress: Progress | None,
 ) -> Calibration:
-    probed = ProbedModel(model)
     for name in wanted:
         probed.codes(name, found.statistics[name].range, CODES + name)
     counts = {name: np.zeros(BINS, np.float64) for name in wanted}

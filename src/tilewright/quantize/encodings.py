@@ -25,8 +25,8 @@ from tilewright.quantize.sites import Partition
 AGREEING_SHARE = 0.5
 
 HEADROOM = 2.0
-"""s16 outputs and residual streams span twice the calibrated range: results beyond it must not
-saturate, and 15 bits are far finer than what the 8-bit layers before resolve."""
+"""s16 outputs, residual streams and scores span twice the calibrated range: results beyond it must
+not saturate, and 15 bits are far finer than what the 8-bit layers before resolve."""
 
 SIGMOID_REACH = 12.0
 """Sigmoid and Tanh are constant to half a 16-bit step beyond it."""
@@ -196,7 +196,7 @@ def _pre_activation(site: Site, reals: Range, output: Encoding, scheme: Scheme) 
     unary = unary_of(site)
     kind = ActivationType(DType.S16, True, scheme.activations.power_of_two)
     if unary is None:
-        return kind.encode(reals)
+        return kind.encode(Range(HEADROOM * reals.low, HEADROOM * reals.high))
     reach = min(reals.reach, SATURATING.get(unary.name, reals.reach))
     encoding = kind.encode(Range(-reach, reach))
     if interpolation_error(unary.function, encoding.scale) <= WORST_ERROR * output.scale:

@@ -28,6 +28,7 @@ from tilewright.quantize.qdq import Quantization, write_qdq
 from tilewright.quantize.ranges import Range
 from tilewright.quantize.report import CpuRow, QuantizationReport
 from tilewright.quantize.scheme import Scheme
+from tilewright.quantize.score_ranges import cut_masks
 from tilewright.quantize.sessions import Feeds
 from tilewright.quantize.sites import Partition
 from tilewright.quantize.weights import QuantizedProduct, quantize_product
@@ -78,7 +79,9 @@ def _calibrated(
 ) -> tuple[Prepared, Calibration]:
     prepared = prepare(model, scheme, lambda m: smoothing_factors(m, samples, progress))
     values, probes, ends = prepared.values, prepared.probes, prepared.ends
-    found = calibrate(prepared.model, samples, values, probes, ends, prepared.scheme, progress)
+    found = calibrate(
+        prepared.model, samples, values, probes, ends, prepared.scheme, prepared.scores, progress
+    )
     return prepared, replace(found, smoothing=prepared.smoothing)
 
 
@@ -122,6 +125,7 @@ def quantize_model(
         ranges = {
             n: _range(calibration.statistics[n], s, scheme) for n, s in prepared.values.items()
         }
+        cut_masks(prepared.scores, ranges, calibration.statistics)
         partition, cuts = cut_mixed_outputs(prepared.partition, ranges, graph)
         notes += cuts
         encodings, products = _numbers(partition, ranges, scheme, graph, prepared.wide)

@@ -20,6 +20,7 @@ from tilewright.quantize.encodings import observed_values
 from tilewright.quantize.output_correction import output_probes
 from tilewright.quantize.probes import ProductProbe, product_probes
 from tilewright.quantize.scheme import Scheme, check_overrides
+from tilewright.quantize.score_ranges import Scores, find_scores
 from tilewright.quantize.sites import Partition, find_sites, without_idle_movement
 from tilewright.quantize.streams import convolves, find_streams, widen_streams
 
@@ -35,6 +36,7 @@ class Prepared:
         values: tensors to observe -> the site that makes each, None for graph inputs.
         probes: products whose mean pre-activation is wanted.
         ends: those of them that end the network in a saturating function.
+        scores: those of the observed values that only Softmax reads, and the masks added to them.
         notes: sentences on what was changed.
     """
 
@@ -47,6 +49,7 @@ class Prepared:
     values: dict[str, Site | None]
     probes: list[ProductProbe]
     ends: list[ProductProbe]
+    scores: Scores
     notes: tuple[str, ...]
 
 
@@ -94,6 +97,7 @@ def prepare(
         why = f"; {first.node.op_type}: {first.reason}" if first is not None else ""
         raise UnsupportedError(f"no node of the model can run on the NPU{why}", code="TW-3001")
     probes = product_probes(partition) if scheme.bias_correction else []
+    values = observed_values(partition)
     return Prepared(
         model=model,
         scheme=scheme,
@@ -101,8 +105,9 @@ def prepare(
         wide=wide,
         graph=graph,
         partition=partition,
-        values=observed_values(partition),
+        values=values,
         probes=probes,
         ends=output_probes(partition, probes),
+        scores=find_scores(partition, values),
         notes=tuple(notes),
     )

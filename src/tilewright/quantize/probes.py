@@ -92,6 +92,32 @@ class ProbedModel:
         ]
         self._add("QuantizeLinear", [self.values[name], *parameters], output)
 
+    def floor_rows(self, name: str, axis: int, distance: float) -> None:
+        """From now on probes see nothing of a value that lies further below its row's maximum."""
+        value = self.values[name]
+        far = self._initializer(np.array(distance, np.float32), f"probe.distance:{name}")
+        top = self._node("ReduceMax", [value, *self._constant((axis,))], f"probe.top:{name}")
+        least = self._node("Sub", [top, far], f"probe.least:{name}")
+        self._replace(name, self._node("Max", [value, least], f"probe.floored:{name}"))
+
+    def clip(self, name: str, reach: float) -> None:
+        """From now on probes see a value within [-reach, reach]."""
+        bounds = [
+            self._initializer(np.array(sign * reach, np.float32), f"probe.bound{sign}:{name}")
+            for sign in (-1, 1)
+        ]
+        self._replace(name, self._node("Clip", [self.values[name], *bounds], f"probe.clip:{name}"))
+
+    def _replace(self, name: str, seen: ir.Value) -> None:
+        seen.type, seen.shape = self.values[name].type, self.values[name].shape
+        self.values[name] = seen
+
+    def _node(self, op_type: str, inputs: Sequence[ir.Value], output: str) -> ir.Value:
+        node = ir.node(op_type, inputs, name=f"{output}.node")
+        node.outputs[0].name = output
+        self.graph.append(node)
+        return node.outputs[0]
+
     def _reduce(self, op_type: str, name: str, output: str) -> None:
         value = self.values[name]
         axes = self._constant((2, 3)) if value.shape is not None and len(value.shape) == 4 else []
