@@ -30,7 +30,7 @@ static int32_t *row_numbers(const tw_attention_item *item) {
 
 static void score_wide(const tw_attention_state *state, const int64_t *sums, const int32_t *addend,
                        int64_t n, int16_t *y) {
-    const tw_rescale_parameters *p = &state->score;
+    const tw_rescale_parameters *p = &state->score.rescale;
     for (int64_t i = 0; i < n; ++i) {
         const int64_t r =
             tw_r24(tw_pre_shifted(sums[i], state->pre_shift), p->multiplier, p->shift);
@@ -59,24 +59,27 @@ static void take_scores(void *context, const tw_sums *sums) {
     }
 }
 
-/* Weights of one row in the form that tiles read; their sum. */
-static int64_t weigh(const tw_attention_state *state, const int16_t *scores, unsigned char *y) {
-    const int32_t top = state->loops->largest(scores, state->keys);
-    const int32_t last = (int32_t)state->last_distance;
-    uint32_t sum = 0;
-    int16_t *words = (int16_t *)(void *)y;
-    const bool narrow = state->means.set->x_bytes == 1;
-    for (int64_t i = 0; i < state->keys; ++i) {
-        const int32_t distance = top - scores[i];
-        const uint8_t weight = state->weights[distance < last ? distance : last];
-        if (narrow) {
-            y[i] = weight;
-        } else {
+/* Weights of one row in the form that tiles read; their sum.  The scores are overwritten. */
+static int64_t weigh(const tw_attention_state *state, int16_t *scores, unsigned char *y) {
+    const uint16_t *distances = (const uint16_t *)scores;
+    const uint8_t *weights = state->weights;
+    const int64_t n = state->keys;
+    state->loops->distance(scores, (uint16_t)state->last_distance, n);
+    if (state->means.set->x_bytes == 2) {
+        int16_t *words = (int16_t *)(void *)y;
+        uint32_t sum = 0;
+        for (int64_t i = 0; i < n; ++i) {
+            const uint8_t weight = weights[distances[i]];
             words[i] = weight;
+            sum += weight;
         }
-        sum += weight;
+        return sum;
     }
-    return sum;
+#pragma GCC unroll 8
+    for (int64_t i = 0; i < n; ++i) {
+        y[i] = weights[distances[i]];
+    }
+    return state->loops->sum_bytes(y, n);
 }
 
 static void mean_wide(const tw_attention_state *state, const int64_t *sums, int64_t share,
@@ -123,12 +126,29 @@ static void take_mask(const tw_attention_item *item, int64_t query, int32_t *y) 
     }
 }
 
+static void take_bias(const tw_attention_item *item, int64_t query, int32_t *y) {
+    const tw_attention_state *state = item->state;
+    const int64_t n = state->keys, at = (item->bias_row + query * state->bias_step) * n;
+    if (state->bias.kind == TW_KIND_S16) {
+        state->loops->widen(y, (const int16_t *)state->bias.data + at, TW_S16, 0, n);
+    } else {
+        memcpy(y, (const int32_t *)state->bias.data + at, (size_t)n * sizeof *y);
+    }
+}
+
 static void add_bias(const tw_attention_item *item, int64_t query, int32_t *y) {
     const tw_attention_state *state = item->state;
-    const int64_t at = (item->bias_row + query * state->bias_step) * state->keys;
-    for (int64_t i = 0; i < state->keys; ++i) {
-        y[i] += state->bias.kind == TW_KIND_S16 ? ((const int16_t *)state->bias.data)[at + i]
-                                                : ((const int32_t *)state->bias.data)[at + i];
+    const int64_t n = state->keys, at = (item->bias_row + query * state->bias_step) * n;
+    if (state->bias.kind == TW_KIND_S16) {
+        const int16_t *bias = (const int16_t *)state->bias.data + at;
+        for (int64_t i = 0; i < n; ++i) {
+            y[i] += bias[i];
+        }
+    } else {
+        const int32_t *bias = (const int32_t *)state->bias.data + at;
+        for (int64_t i = 0; i < n; ++i) {
+            y[i] += bias[i];
+        }
     }
 }
 
@@ -146,11 +166,11 @@ static void take_addends(tw_attention_item *item) {
     item->addend_stride = differ ? state->keys : 0;
     for (int64_t m = 0; m < (differ ? item->rows : 1); ++m) {
         int32_t *row = rows + m * state->keys;
-        if (state->masked) {
-            take_mask(item, item->first + m, row);
-        } else {
-            memset(row, 0, (size_t)state->keys * sizeof *row);
+        if (!state->masked) {
+            take_bias(item, item->first + m, row);
+            continue;
         }
+        take_mask(item, item->first + m, row);
         if (biased) {
             add_bias(item, item->first + m, row);
         }
@@ -194,10 +214,12 @@ void tw_run_attention(const tw_step *step, const tw_call *call, int64_t begin, i
         const tw_operand v = {operand_at(step, call, at, V), state->type[V], state->zero[V],
                               state->row_stride[V], 1};
         if (packed[0] != at[K]) {
-            tw_pack_operand(&state->scores, &k, state->type[Q], state->zero[Q], call->scratch);
+            tw_pack_operand(&state->scores, &k, state->type[Q], state->zero[Q], call->scratch,
+                            call->scratch + state->taken_at);
         }
         if (packed[1] != at[V]) {
-            tw_pack_operand(&state->means, &v, TW_U8, 0, call->scratch + state->means_at);
+            tw_pack_operand(&state->means, &v, TW_U8, 0, call->scratch + state->means_at,
+                            call->scratch + state->weights_at);
         }
         packed[0] = at[K];
         packed[1] = at[V];

@@ -26,7 +26,8 @@ typedef struct tw_attention_state {
     const int64_t *bias_first;
     int64_t bias_step;
     int32_t pre_shift;
-    tw_rescale_parameters score, mask, output;
+    tw_scaling score;
+    tw_rescale_parameters mask, output;
     const uint8_t *weights; /* of distances to the largest score, the last one 0 */
     int64_t last_distance;
     const tw_rows *loops;

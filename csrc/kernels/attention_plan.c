@@ -138,6 +138,23 @@ static void plan_scratch(tw_prepare *prepare, tw_attention_state *state) {
     prepare->step->grain = 1;
 }
 
+enum { SMALLEST_SHIFT = 26 };
+
+/* Addends stay below 2**30 + 2**17. */
+static tw_scaling plan_scaling(const tw_attention_fields *op, int64_t bound) {
+    const int32_t multiplier = (int32_t)op->score_multiplier, shift = (int32_t)op->score_shift;
+    const int32_t upper = shift < 32 ? 32 : shift;
+    tw_scaling scaling = {.rescale = {multiplier, shift, 0, -32767, 32767}};
+    if (multiplier >= 0 && shift >= SMALLEST_SHIFT && bound < INT64_C(1) << 31 &&
+        tw_r24(bound, multiplier, shift) < INT64_C(1) << 29) {
+        scaling.fits = true;
+        scaling.multiplier = (int32_t)((int64_t)multiplier << (upper - shift));
+        scaling.half = INT64_C(1) << (upper - 1);
+        scaling.rest = upper - 32;
+    }
+    return scaling;
+}
+
 static bool fits_r24(const tw_attention_fields *op) {
     return tw_is_rescale(op->score_multiplier, op->score_shift) &&
            tw_is_rescale(op->mask_multiplier, op->mask_shift) &&
@@ -184,8 +201,7 @@ tw_status tw_prepare_attention(tw_prepare *prepare) {
     const tw_isa isa = prepare->model->isa;
     const bool wide = q->dtype == TW_S16 || k->dtype == TW_S16 || op->pre_shift > 0;
     state->pre_shift = (int32_t)op->pre_shift;
-    state->score = (tw_rescale_parameters){(int32_t)op->score_multiplier, (int32_t)op->score_shift,
-                                           0, -32767, 32767};
+    state->score = plan_scaling(op, state->depth * tw_reach(q) * tw_reach(k));
     state->mask = (tw_rescale_parameters){(int32_t)op->mask_multiplier, (int32_t)op->mask_shift, 0,
                                           INT32_MIN, INT32_MAX};
     state->output =

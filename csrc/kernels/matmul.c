@@ -86,7 +86,8 @@ static void run_matmul(const tw_step *step, const tw_call *call, int64_t begin, 
         tw_operand b = state->b;
         b.data = tw_input_data(step, call, 1) + at[2] * (int64_t)tw_dtype_bytes(b.dtype);
         if (at[2] != packed) {
-            tw_pack_operand(&state->packing, &b, a.dtype, a.zero, call->scratch);
+            tw_pack_operand(&state->packing, &b, a.dtype, a.zero, call->scratch,
+                            call->scratch + state->taken_at);
             packed = at[2];
         }
         unsigned char *y =

@@ -106,36 +106,37 @@ static void pack_words(const tw_operand *b, int64_t at, int64_t terms, int64_t c
     }
 }
 
-/* What the first operand's zero point adds to each column: -zx * sum (b - zb). */
-static void pack_biases(const tw_packing *packing, const tw_operand *b, int64_t first,
-                        int64_t columns, int64_t x_zero, int32_t *biases) {
+/* What the first operand's zero point adds to each column of a panel, -zx * sum (b - zb): the sums
+ * are those of a row of ones. */
+static void pack_biases(const tw_packing *packing, const tw_operand *b,
+                        const unsigned char *weights, int64_t vectors, int64_t x_zero,
+                        unsigned char *ones, int32_t *biases) {
+    static const int64_t taps[1] = {0};
     if (x_zero == 0) {
         return;
     }
-    uint32_t sums[TW_PANEL_COLUMNS] = {0};
-    if (b->row_stride == 1) {
-        for (int64_t c = 0; c < columns; ++c) {
-            const int64_t at = (first + c) * b->column_stride;
-            for (int64_t k = 0; k < packing->terms; ++k) {
-                sums[c] += (uint32_t)tw_code(b->data, b->dtype, at + k);
-            }
-        }
-    } else {
-        for (int64_t k = 0; k < packing->terms; ++k) {
-            const int64_t at = k * b->row_stride + first * b->column_stride;
-            for (int64_t c = 0; c < columns; ++c) {
-                sums[c] += (uint32_t)tw_code(b->data, b->dtype, at + c * b->column_stride);
-            }
-        }
-    }
-    const uint32_t zeros = (uint32_t)(packing->terms * b->zero);
-    for (int64_t c = 0; c < columns; ++c) {
-        biases[c] = (int32_t)(-(uint32_t)x_zero * (sums[c] - zeros));
+    memset(ones, 1, (size_t)packing->terms);
+    int32_t sums[TW_PANEL_COLUMNS];
+    const tw_tile tile = {
+        .x = {ones},
+        .taps = taps,
+        .tap_count = 1,
+        .steps = packing->steps,
+        .weights = weights,
+        .tail = (const unsigned char *)biases,
+        .rows = 1,
+        .vectors = (int32_t)vectors,
+        .raw = sums,
+    };
+    packing->set->tile(&tile);
+    const uint32_t zeros = (uint32_t)(packing->terms * tw_packed_zero(packing, b->dtype, b->zero));
+    for (int64_t c = 0; c < vectors * packing->set->lanes; ++c) {
+        biases[c] = (int32_t)(-(uint32_t)x_zero * ((uint32_t)sums[c] - zeros));
     }
 }
 
 void tw_pack_operand(const tw_packing *packing, const tw_operand *b, int32_t x_dtype,
-                     int32_t x_zero, unsigned char *memory) {
+                     int32_t x_zero, unsigned char *memory, unsigned char *row) {
     const tw_matrix_set *set = packing->set;
     const int64_t byte_zero_of_x = x_zero + (x_dtype == TW_S8 ? 128 : 0);
     int64_t first = 0;
@@ -159,7 +160,8 @@ void tw_pack_operand(const tw_packing *packing, const tw_operand *b, int32_t x_d
         unsigned char *biases = memory + weight_bytes(packing, vectors);
         memset(biases, 0, bias_bytes(set, vectors));
         if (set->x_bytes == 1) {
-            pack_biases(packing, b, first, columns, byte_zero_of_x, (int32_t *)(void *)biases);
+            pack_biases(packing, b, memory, vectors, byte_zero_of_x, row,
+                        (int32_t *)(void *)biases);
         }
         memory = biases + bias_bytes(set, vectors);
         first += columns;

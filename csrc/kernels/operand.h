@@ -41,9 +41,10 @@ const tw_matrix_set *tw_operand_set(tw_isa isa, bool wide);
 tw_packing tw_plan_packing(const tw_matrix_set *set, int64_t terms, int64_t columns);
 
 /* Pack `b` [terms, columns] into `packing->bytes` of memory.  Where the set reads codes as they are
- * (x_bytes 1), what the zero point of the first operand adds is part of the packed biases. */
+ * (x_bytes 1), what the zero point of the first operand adds is part of the packed biases; `row`,
+ * of `tw_row_bytes`, is used for that. */
 void tw_pack_operand(const tw_packing *packing, const tw_operand *b, int32_t x_dtype,
-                     int32_t x_zero, unsigned char *memory);
+                     int32_t x_zero, unsigned char *memory, unsigned char *row);
 
 /* The second operand's zero point in the form that tiles read. */
 int32_t tw_packed_zero(const tw_packing *packing, int32_t dtype, int32_t zero);

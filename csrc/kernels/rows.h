@@ -21,6 +21,15 @@ typedef struct tw_rescale_parameters {
     int32_t hi;
 } tw_rescale_parameters;
 
+/* A rescale of 32-bit lanes, prepared as tail.c prepares those of channels: for s >= 32
+ *     (x*M + half) >> s  =  ((x*M + half) >> 32) >> (s - 32) */
+typedef struct tw_scaling {
+    tw_rescale_parameters rescale;
+    bool fits; /* results and what is added to them stay below 2**31 */
+    int32_t multiplier, rest;
+    int64_t half;
+} tw_scaling;
+
 /* Add: y = clamp(((ma*a + mb*b + 2**(shift-1)) >> shift) + zero). */
 typedef struct tw_add_parameters {
     int64_t ma;
@@ -103,9 +112,11 @@ struct tw_rows {
     void (*finish32)(void *y, const int32_t *acc, const tw_tail *tail, int64_t first, int64_t n);
     void (*finish64)(void *y, const int64_t *acc, const tw_tail *tail, int64_t first, int64_t n);
     /* attention: clamp(R24(sums[i] + more) + addends[i]) to s16; `addends` may be NULL */
-    void (*score)(int16_t *y, const int32_t *sums, int32_t more, const tw_rescale_parameters *p,
+    void (*score)(int16_t *y, const int32_t *sums, int32_t more, const tw_scaling *p,
                   const int32_t *addends, int64_t n);
-    int32_t (*largest)(const int16_t *x, int64_t n);
+    /* how far each is below the largest, as u16 in place; at most `last` */
+    void (*distance)(int16_t *x, uint16_t last, int64_t n);
+    uint32_t (*sum_bytes)(const uint8_t *x, int64_t n);
     /* clamp(R24(((sums[i] + more) * share + 2**22) >> 23) + zero) */
     void (*mean)(int32_t *y, const int32_t *sums, int32_t more, int64_t share,
                  const tw_rescale_parameters *p, int64_t n);

@@ -125,28 +125,53 @@ static inline int64_t total_of(int32_t sum, int32_t more) {
     return (int32_t)((uint32_t)sum + (uint32_t)more);
 }
 
-static void score(int16_t *restrict y, const int32_t *restrict sums, int32_t more,
-                  const tw_rescale_parameters *p, const int32_t *restrict addends, int64_t n) {
-    const tw_rescale_parameters q = *p;
-    if (addends == NULL) {
-        for (int64_t i = 0; i < n; ++i) {
-            y[i] = (int16_t)clamped(tw_r24(total_of(sums[i], more), q.multiplier, q.shift), 0, q.lo,
-                                    q.hi);
-        }
-        return;
-    }
+static void score_words(int16_t *restrict y, const int32_t *restrict sums, int32_t more,
+                        const tw_scaling *p, const int32_t *restrict addends, int64_t n) {
+    const tw_rescale_parameters q = p->rescale;
     for (int64_t i = 0; i < n; ++i) {
         const int64_t r = tw_r24(total_of(sums[i], more), q.multiplier, q.shift);
-        y[i] = (int16_t)clamped(r + addends[i], 0, q.lo, q.hi);
+        y[i] = (int16_t)clamped(r + (addends == NULL ? 0 : addends[i]), 0, q.lo, q.hi);
     }
 }
 
-static int32_t largest(const int16_t *x, int64_t n) {
+#ifdef VECTOR
+static void score(int16_t *restrict y, const int32_t *restrict sums, int32_t more,
+                  const tw_scaling *p, const int32_t *restrict addends, int64_t n) {
+    if (!p->fits) {
+        score_words(y, sums, more, p, addends, n);
+        return;
+    }
+    const VECTOR multiplier = repeat_word(p->multiplier), half = repeat_pair(p->half);
+    const VECTOR rest = repeat_word(p->rest), added = repeat_word(more);
+    for (int64_t i = 0; i < n; i += LANES) {
+        const VECTOR sum = sum_of_words(load_vector(sums + i), added);
+        VECTOR r = scale_words(sum, multiplier, half, rest);
+        if (addends != NULL) {
+            r = sum_of_words(r, load_vector(addends + i));
+        }
+        store_scores(y + i, r, n - i);
+    }
+}
+#endif
+
+static void distance(int16_t *x, uint16_t last, int64_t n) {
     int16_t top = x[0];
     for (int64_t i = 1; i < n; ++i) {
         top = x[i] > top ? x[i] : top;
     }
-    return top;
+    uint16_t *y = (uint16_t *)x;
+    for (int64_t i = 0; i < n; ++i) {
+        const uint16_t d = (uint16_t)((uint16_t)top - y[i]);
+        y[i] = d < last ? d : last;
+    }
+}
+
+static uint32_t sum_bytes(const uint8_t *x, int64_t n) {
+    uint32_t sum = 0;
+    for (int64_t i = 0; i < n; ++i) {
+        sum += x[i];
+    }
+    return sum;
 }
 
 static void mean(int32_t *restrict y, const int32_t *restrict sums, int32_t more, int64_t share,
@@ -309,8 +334,13 @@ const tw_rows TW_ROWS_NAME = {
     .add = add,
     .add_words = add_words,
     .multiply = multiply,
+#ifdef VECTOR
     .score = score,
-    .largest = largest,
+#else
+    .score = score_words,
+#endif
+    .distance = distance,
+    .sum_bytes = sum_bytes,
     .mean = mean,
     .maximum = maximum,
     .accumulate = accumulate,

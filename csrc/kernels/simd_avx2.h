@@ -42,6 +42,31 @@ static inline VECTOR interleaved(VECTOR even, VECTOR odd) {
     return _mm256_blend_epi32(even, _mm256_shuffle_epi32(odd, 0xA0), 0xAA);
 }
 
+static inline VECTOR repeat_word(int32_t word) { return _mm256_set1_epi32(word); }
+static inline VECTOR repeat_pair(int64_t pair) { return _mm256_set1_epi64x(pair); }
+static inline VECTOR sum_of_words(VECTOR a, VECTOR b) { return _mm256_add_epi32(a, b); }
+
+/* R24 of 32-bit lanes, all alike; see tw_scaling. */
+static inline VECTOR scale_words(VECTOR x, VECTOR multiplier, VECTOR half, VECTOR rest) {
+    const VECTOR even = _mm256_add_epi64(_mm256_mul_epi32(x, multiplier), half);
+    const VECTOR odd =
+        _mm256_add_epi64(_mm256_mul_epi32(_mm256_srli_epi64(x, 32), multiplier), half);
+    return _mm256_srav_epi32(_mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xAA), rest);
+}
+
+/* At most `count` lanes, saturated to [-32767, 32767]. */
+static inline void store_scores(int16_t *y, VECTOR x, int64_t count) {
+    const VECTOR packed = _mm256_permute4x64_epi64(_mm256_packs_epi32(x, x), 0xD8);
+    const __m128i words = _mm_max_epi16(_mm256_castsi256_si128(packed), _mm_set1_epi16(-32767));
+    if (count >= LANES) {
+        _mm_storeu_si128((__m128i *)(void *)y, words);
+    } else {
+        int16_t all[LANES];
+        _mm_storeu_si128((__m128i *)(void *)all, words);
+        memcpy(y, all, (size_t)count * sizeof *y);
+    }
+}
+
 /* R24 of 32-bit lanes and the zero point; see tail.c. */
 static inline VECTOR requantize(VECTOR acc, const unsigned char *tail, ptrdiff_t stride) {
     VECTOR even = _mm256_mul_epi32(acc, load_vector(tail + stride));

@@ -42,6 +42,26 @@ static inline VECTOR interleaved(VECTOR even, VECTOR odd) {
     return _mm512_mask_shuffle_epi32(even, 0xAAAA, odd, _MM_PERM_CCAA);
 }
 
+static inline VECTOR repeat_word(int32_t word) { return _mm512_set1_epi32(word); }
+static inline VECTOR repeat_pair(int64_t pair) { return _mm512_set1_epi64(pair); }
+static inline VECTOR sum_of_words(VECTOR a, VECTOR b) { return _mm512_add_epi32(a, b); }
+
+/* R24 of 32-bit lanes, all alike; see tw_scaling. */
+static inline VECTOR scale_words(VECTOR x, VECTOR multiplier, VECTOR half, VECTOR rest) {
+    const VECTOR even = _mm512_add_epi64(_mm512_mul_epi32(x, multiplier), half);
+    const VECTOR odd =
+        _mm512_add_epi64(_mm512_mul_epi32(_mm512_srli_epi64(x, 32), multiplier), half);
+    const VECTOR upper = _mm512_mask_shuffle_epi32(odd, 0x5555, even, _MM_PERM_DDBB);
+    return _mm512_srav_epi32(upper, rest);
+}
+
+/* At most `count` lanes, saturated to [-32767, 32767]. */
+static inline void store_scores(int16_t *y, VECTOR x, int64_t count) {
+    const VECTOR raised = _mm512_max_epi32(x, _mm512_set1_epi32(-32767));
+    const __mmask16 stored = (__mmask16)(0xFFFF >> (count < LANES ? LANES - count : 0));
+    _mm512_mask_cvtsepi32_storeu_epi16(y, stored, raised);
+}
+
 /* R24 of 32-bit lanes and the zero point; see tail.c. */
 static inline VECTOR requantize(VECTOR acc, const unsigned char *tail, ptrdiff_t stride) {
     VECTOR even = _mm512_mul_epi32(acc, load_vector(tail + stride));

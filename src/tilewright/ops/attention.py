@@ -37,7 +37,15 @@ from tilewright.ops.protocol import (
     Work,
     region_elements,
 )
-from tilewright.ops.scores import LONGEST, Scores, bias_rows, match_scores, same_rows, summed
+from tilewright.ops.scores import (
+    LONGEST,
+    Scores,
+    bias_rows,
+    is_plain,
+    match_scores,
+    same_rows,
+    summed,
+)
 from tilewright.program import isa
 
 ONNX = ("MatMul",)
@@ -281,7 +289,7 @@ def match(node: ir.Node, graph: FloatGraph) -> Site | Refusal | None:
     value, nodes = scores.probabilities, list(scores.nodes)
     while True:
         reader = graph.sole_consumer(value) if graph.hides(value) else None
-        if reader is None or reader.domain not in ("", "ai.onnx"):
+        if reader is None or not is_plain(reader):
             return None
         nodes.append(reader)
         if reader.op_type == "MatMul":

@@ -70,7 +70,7 @@ def match_scores(node: ir.Node, graph: FloatGraph) -> Scores | None:
     found: Scores | None = Scores(product, product.nodes, product.output, shape)
     while found is not None:
         reader = graph.sole_consumer(found.value)
-        if reader is None or reader.domain not in ("", "ai.onnx"):
+        if reader is None or not is_plain(reader):
             return None
         if reader.op_type == "Softmax":
             return _with_softmax(found, reader, graph)
@@ -125,6 +125,12 @@ def _with_sum(scores: Scores, node: ir.Node, graph: FloatGraph) -> Scores | None
     if scores.mask is not None or not is_plain or shape != scores.shape or not shape_of(other):
         return None
     return replace(grown, mask=Mask(other, sign))
+
+
+def is_plain(node: ir.Node) -> bool:
+    """Is it an ONNX operator of its own whose output has a known shape?"""
+    shape = node.outputs[0].shape
+    return node.domain in ("", "ai.onnx") and shape is not None and shape.is_static()
 
 
 def same_rows(before: ir.Value, after: ir.Value) -> bool:
