@@ -24,10 +24,11 @@ from tilewright.quantize.sessions import Feeds, Session, ordered_map
 from tilewright.quantize.sites import Partition
 
 FloatArray = npt.NDArray[np.float64]
+Matrix = npt.NDArray[np.float32]
 
 STRENGTHS = (0.3, 0.5, 0.6, 0.7, 0.8, 0.9)
 
-ROWS = 512
+ROWS = 256
 """Rows of a tensor that strengths are compared on, over all samples together."""
 
 KEEPS_CHANNELS = (
@@ -167,11 +168,11 @@ def best_scale(products: Sequence[Site], seen: Seen, graph: FloatGraph) -> Choic
     """The scale with the smallest error of the products' outputs; None where none gains."""
     weights = [_matrix(site, graph) for site in products]
     reach = np.maximum(np.abs(seen.low), np.abs(seen.high))
-    tops = np.max([np.abs(w).max(axis=1) for w in weights], axis=0)
+    tops = np.max([np.abs(w).max(axis=1) for w in weights], axis=0).astype(np.float64)
     alive = (reach > 0) & (tops > 0)
     if not alive.any():
         return None
-    x = seen.rows.astype(np.float64)
+    x = seen.rows
     exact = [x @ w for w in weights]
     before = least = _error(x, weights, exact, seen, np.ones_like(reach))
     best: FloatArray | None = None
@@ -185,31 +186,33 @@ def best_scale(products: Sequence[Site], seen: Seen, graph: FloatGraph) -> Choic
     return None if best is None else Choice(best, 10 * float(np.log10(before / least)))
 
 
-def _matrix(site: Site, graph: FloatGraph) -> FloatArray:
+def _matrix(site: Site, graph: FloatGraph) -> Matrix:
     """The weight as [in, out]."""
     assert site.weights is not None
     array = graph.constant(site.weights.value)
     assert array is not None
-    return (array.T if site.weights.axis == 0 else array).astype(np.float64)
+    return (array.T if site.weights.axis == 0 else array).astype(np.float32)
 
 
 def _error(
-    x: FloatArray,
-    weights: Sequence[FloatArray],
-    exact: Sequence[FloatArray],
+    x: Matrix,
+    weights: Sequence[Matrix],
+    exact: Sequence[Matrix],
     seen: Seen,
     scale: FloatArray,
 ) -> float:
     """Relative squared error of all products with operands rounded to 8 bits."""
     low, high = float((seen.low / scale).min()), float((seen.high / scale).max())
     step, zero = numerics.affine_parameters(min(low, 0.0), max(high, 0.0), 0, 255)
-    rounded = (np.clip(np.rint(x / scale / step) + zero, 0, 255) - zero) * step
+    codes = np.clip(np.rint(x / (scale * step).astype(np.float32)), -zero, 255 - zero)
+    factor = scale.astype(np.float32)[:, None]
     total = 0.0
     for w, y in zip(weights, exact, strict=True):
-        scaled = w * scale[:, None]
+        scaled = w * factor
         steps = np.maximum(np.abs(scaled).max(axis=0) / 127, np.finfo(np.float32).tiny)
-        made = rounded @ (np.rint(scaled / steps) * steps)
-        total += float(((made - y) ** 2).sum() / max((y**2).sum(), 1e-30))
+        made = (codes @ np.rint(scaled / steps)) * (np.float32(step) * steps)
+        noise = float(((made - y) ** 2).sum(dtype=np.float64))
+        total += noise / max(float((y**2).sum(dtype=np.float64)), 1e-30)
     return total
 
 
