@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 PADDING = 4
-CUTMIX_SHARE = 0.5
+CUTMIX_SHARE = 0.3
 
 
 def per_picture(count: int, spread: float) -> Tensor:

@@ -22,9 +22,9 @@ class SwinConfig:
     """The sizes of a network; a stage has half the resolution and twice the channels before it."""
 
     image_size: int = 32
-    stem: int = 32
+    stem: int = 64
     channels: int = 64
-    depths: tuple[int, ...] = (2, 4)
+    depths: tuple[int, ...] = (2, 2)
     heads: tuple[int, ...] = (2, 4)
     window: int = 4
     mlp_ratio: int = 4
@@ -192,21 +192,30 @@ class PatchMerging(nn.Module):
         return self.reduction(self.norm(x))
 
 
+def convolution(inputs: int, outputs: int, stride: int) -> list[nn.Module]:
+    """A normalised 3x3 convolution with ReLU."""
+    return [
+        nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False),
+        nn.BatchNorm2d(outputs),
+        nn.ReLU(),
+    ]
+
+
 class PatchEmbedding(nn.Module):
     """Turn a picture [B, 3, H, W] into tokens [B, H * W / 16, C].
 
-    Three small convolutions instead of one of 4x4 with stride 4: with few pictures and few epochs
+    A few 3x3 convolutions instead of one of 4x4 with stride 4: with few pictures and few epochs
     they learn much faster (Xiao et al., "Early Convolutions Help Transformers See Better", 2021).
     """
 
     def __init__(self, stem: int, channels: int) -> None:
         super().__init__()
         self.proj = nn.Sequential(
-            nn.Conv2d(3, stem, 3, stride=2, padding=1),
-            nn.ReLU(),
-            nn.Conv2d(stem, 2 * stem, 3, padding=1),
-            nn.ReLU(),
-            nn.Conv2d(2 * stem, channels, 3, stride=2, padding=1),
+            *convolution(3, stem, stride=2),
+            *convolution(stem, stem, stride=1),
+            *convolution(stem, stem, stride=1),
+            *convolution(stem, 2 * stem, stride=2),
+            nn.Conv2d(2 * stem, channels, 3, padding=1),
         )
         self.norm = nn.LayerNorm(channels)
 

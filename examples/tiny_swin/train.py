@@ -28,7 +28,7 @@ WARM_UP = 0.04
 """Part of the training during which the learning rate grows."""
 CALM = 0.85
 """Part of the training after which pictures are no longer mixed."""
-AVERAGE_STEPS = 400
+AVERAGE_STEPS = 200
 """Steps over which the averaged weights, the ones exported, forget."""
 
 
@@ -115,8 +115,10 @@ def train_step(run: Run, pictures: Tensor, targets: Tensor, rate: float) -> floa
     run.progress.steps += 1
     keep = min(1.0 - 1.0 / AVERAGE_STEPS, run.progress.steps / (run.progress.steps + 10))
     with torch.no_grad():
-        for mean, value in zip(run.average.parameters(), run.model.parameters(), strict=True):
-            mean.lerp_(value, 1.0 - keep)
+        values = run.model.state_dict()
+        for name, mean in run.average.state_dict().items():
+            if mean.is_floating_point():
+                mean.lerp_(values[name], 1.0 - keep)
     return loss.item()
 
 
