@@ -7,7 +7,7 @@ import pytest
 from importer_nets import applied, imported, normal, only, ops
 from importer_text import graph
 
-from tilewright.importer import SOURCE_KEY
+from tilewright.importer import SOURCE_KEY, import_model
 from tilewright.importer.passes import affine_after, affine_before
 
 TOKENS = {"x": (2, 6, 8)}
@@ -78,6 +78,25 @@ def test_batch_normalisation_behind_a_reshape():
     assert ops(imported(graph(body, TOKENS, constants)).model) == ["MatMul", "Add", "Reshape"]
 
 
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("p = MatMul(x, w) r = Reshape(p, [12, 12]) n = {} y = Mul(n, r)", "read elsewhere"),
+        ("p = MatMul(x, w) r = Reshape(p, [12, 12, 1]) s = Transpose<perm = [1, 0, 2]>(r) y = {}",
+         "differs among the elements"),
+    ],
+)  # fmt: skip
+def test_a_batch_normalisation_that_stays_says_why(body, reason):
+    names = ["gamma", "beta", "mean", "variance"]
+    constants = {**WEIGHT, **{name: factor(12, seed=i) for i, name in enumerate(names)}}
+    constants["variance"] = np.abs(constants["variance"])
+    operand = "s" if "s =" in body else "r"
+    body = body.format(f"BatchNormalization({operand}, gamma, beta, mean, variance)")
+    result = import_model(graph(body, TOKENS, constants))
+    (miss,) = result.near_misses
+    assert miss.rule == "affine_after" and reason in miss.reason
+
+
 def test_one_part_of_a_split():
     """Scaled queries of a joint projection: its other channels keep their weights."""
     constants = {**WEIGHT, "b": factor(12)}
@@ -132,8 +151,6 @@ def test_what_stays(case):
 def test_what_does_not_fit_float32_stays():
     constants = {"w": WEIGHT["w"] * np.float32(1e38), "k": np.full(12, 100, np.float32)}
     model = graph("p = MatMul(x, w) y = Mul(p, k)", TOKENS, constants)
-    from tilewright.importer import import_model
-
     assert ops(import_model(model).model) == ["MatMul", "Mul"]
 
 

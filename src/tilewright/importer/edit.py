@@ -59,10 +59,12 @@ class Editor:
         self.model = model
         self.graph = model.graph if graph is None else graph
         self.opset = model.opset_imports.get("", 21) if opset is None else opset
-        self._names = value_names(model.graph)
+        self._names: set[str] | None = None
         self._fresh: set[ir.Value] = set()
 
     def unique(self, base: str) -> str:
+        if self._names is None:  # most passes change nothing and need no names
+            self._names = value_names(self.model.graph)
         name, count = base, 0
         while not name or name in self._names:
             count += 1

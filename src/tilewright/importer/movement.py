@@ -62,6 +62,17 @@ def route_to(value: ir.Value, reader: ir.Node) -> Route | None:
         value, reader = data_input(node), node
 
 
+def start_of(value: ir.Value) -> ir.Value:
+    """The value before all movement that leads to this one, whoever else reads along the way."""
+    while True:
+        node = value.producer()
+        if node is None or node.domain != "" or node.op_type not in _OPERATORS:
+            return value
+        if static_shape(value) is None or not _is_static(node):
+            return value
+        value = data_input(node)
+
+
 def _is_static(node: ir.Node) -> bool:
     return all(array_of(value) is not None for value in node.inputs[1:] if value is not None)
 

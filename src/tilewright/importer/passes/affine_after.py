@@ -14,9 +14,9 @@ import numpy as np
 import onnx_ir as ir
 
 from tilewright.importer.affine import Float64, along_axis, elementwise_of
-from tilewright.importer.edit import Editor, PassResult
+from tilewright.importer.edit import Editor, NearMiss, PassResult
 from tilewright.importer.graphs import static_shape
-from tilewright.importer.movement import Labels, Route, channel_labels, replay, route_to
+from tilewright.importer.movement import Labels, Route, channel_labels, replay, route_to, start_of
 from tilewright.importer.sinks import Sink, matrix_of, sink_of
 
 NAME = "affine_after"
@@ -25,26 +25,38 @@ NAME = "affine_after"
 def run(model: ir.Model) -> PassResult:
     editor = Editor(model)
     changes = 0
+    misses: list[NearMiss] = []
     for node in list(model.graph):
-        if node.graph is not None:
-            changes += _fold(editor, node)
-    return PassResult(NAME, changes)
+        obstacle = _fold(editor, node) if node.graph is not None else ""
+        if obstacle is None:
+            changes += 1
+        elif obstacle and node.op_type == "BatchNormalization":
+            misses.append(NearMiss.at(node, NAME, obstacle))
+    return PassResult(NAME, changes, tuple(misses))
 
 
-def _fold(editor: Editor, node: ir.Node) -> bool:
+def _fold(editor: Editor, node: ir.Node) -> str | None:
+    """None when the node is gone; else why it stays, empty where nothing could take it."""
     operands = elementwise_of(node)
     if operands is None or (node.op_type == "Add" and matrix_of(node) is not None):
-        return False
+        return ""
     data, scale, shift = operands
+    start = start_of(data)
+    sink = sink_of(start)
+    if sink is None:
+        return ""
     route = route_to(data, node)
-    sink = sink_of(route.start) if route is not None else None
-    if route is None or sink is None:
-        return False
+    if route is None:
+        return f"a value between {start.name} and it is read elsewhere too"
     factors = _per_channel(route, sink, (scale, shift))
-    return factors is not None and absorb(editor, node, route, sink, *factors)
+    if factors is None:
+        return f"it differs among the elements of a channel of {start.name}"
+    if not _absorb(editor, node, route, sink, *factors):
+        return f"its constants do not fit those of {start.name}"
+    return None
 
 
-def absorb(
+def _absorb(
     editor: Editor, node: ir.Node, route: Route, sink: Sink, scale: Float64, shift: Float64
 ) -> bool:
     """Let the sink compute `scale` and `shift` too, so that the route ends in the node's output."""
