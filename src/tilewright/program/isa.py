@@ -2,7 +2,8 @@
 
 Every instruction is a frozen dataclass whose fields say how they are stored and what they mean.
 Encoder, decoder, disassembler, C header and `docs/isa.md` are derived from this file; the machine
-gives the fields their meaning.
+gives the fields their meaning.  It is one file however long it grows: whoever asks what the NPU can
+do reads one table.
 
 Addresses are byte addresses: `sram` ones are local to the group, `ddr` ones global.  Strides are in
 bytes, outermost axis first; an axis of stride 0 repeats.  Types are `graph.DType` numbers.  R24 and
