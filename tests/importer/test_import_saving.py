@@ -92,7 +92,8 @@ def test_cut_refuses_unknown_names_and_inputs_that_are_left():
 def test_output_error():
     first = np.asarray([1.0, -4.0, np.nan, np.inf])
     assert output_error(first, first) == OutputError(0.0, 0.0)
-    assert output_error(first[2:3], np.zeros(1)) == OutputError(0.0, 0.0)
+    assert output_error(first[1:3], np.array([-4.0, 7.0])) == OutputError(0.0, 0.0)
+    assert np.isnan(output_error(first[2:3], np.zeros(1)).max_absolute)
     assert output_error(np.zeros(1), first[2:3]).max_absolute == float("inf")
     assert output_error(first[:2], np.asarray([1.0, -3.0])) == OutputError(0.25, 1.0)
     assert output_error(first[:2], first[:1]).max_relative == float("inf")

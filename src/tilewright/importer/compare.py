@@ -56,7 +56,8 @@ def output_errors(before: Feeds, after: Feeds) -> dict[str, OutputError]:
 def output_error(before: npt.NDArray[Any], after: npt.NDArray[Any]) -> OutputError:
     """Largest difference; equal infinities count as equal, and anything where the source gives NaN.
 
-    A sentence without tokens, for instance, is a mean of nothing.
+    A sentence without tokens, for instance, is a mean of nothing.  NaN where nothing is left to
+    compare.
     """
     if before.shape != after.shape:
         return OutputError(float("inf"), float("inf"))
@@ -64,6 +65,8 @@ def output_error(before: npt.NDArray[Any], after: npt.NDArray[Any]) -> OutputErr
         same = before.size == 0 or bool((before == after).all())
         return OutputError(0.0, 0.0) if same else OutputError(float("inf"), float("inf"))
     first, second = before.astype(np.float64), after.astype(np.float64)
+    if np.isnan(first).all():
+        return OutputError(float("nan"), float("nan"))
     with np.errstate(invalid="ignore"):
         equal = (first == second) | np.isnan(first)
         difference = np.where(equal, 0.0, np.abs(first - second))

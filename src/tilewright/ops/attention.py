@@ -331,7 +331,7 @@ def bind(site: Site, builder: Builder) -> None:
     output, inner = builder.encoding(value), builder.encoding(scores.value)
     product, rank = scores.product, len(shape_of(value))
     q, k, v = (
-        elementwise.lifted(builder, operand_of(builder, x, product.a), rank)
+        elementwise.lifted(builder, operand_of(builder, x), rank)
         for x in (product.a, product.b, pattern.values)
     )
     k = _as_rows(k)

@@ -264,7 +264,7 @@ def bind(site: Site, builder: Builder) -> None:
     pattern: MatMulPattern = site.pattern
     value = pattern.activation.output
     output = builder.encoding(value)
-    given = [operand_of(builder, v, other) for v, other in _pairs(pattern)]
+    given = [operand_of(builder, v) for v in (pattern.a, pattern.b)]
     vectors = [len(o.permutation) == 1 for o in given]
     matrices = [_matrix(builder, o, i) for i, o in enumerate(given)]
     rank = max(len(o.permutation) for o in matrices)
@@ -290,16 +290,8 @@ def bind(site: Site, builder: Builder) -> None:
     _drop_axes(builder, y, vectors, value)
 
 
-def _pairs(pattern: MatMulPattern) -> tuple[tuple[ir.Value, ir.Value], ...]:
-    return (pattern.a, pattern.b), (pattern.b, pattern.a)
-
-
-def operand_of(builder: Builder, value: ir.Value, other: ir.Value) -> Operand:
-    """A stored operand; a constant one in the codes of the file, else symmetric.
-
-    Args:
-        other: the operand beside it, whose width a constant takes.
-    """
+def operand_of(builder: Builder, value: ir.Value) -> Operand:
+    """A stored operand; a constant one in the codes of the file, else s16: it has one scale."""
     array = builder.float_graph.constant(value)
     if array is None:
         return builder.operand(value)
@@ -309,8 +301,7 @@ def operand_of(builder: Builder, value: ir.Value, other: ir.Value) -> Operand:
         zero = int(found.zero_point.reshape(-1)[0])
         encoding = Encoding(found.dtype, float(found.scale.reshape(-1)[0]), zero)
         return builder.add(constant.Constant(found.codes), [], encoding, order)
-    wide = builder.operand(other).type.dtype is DType.S16
-    return constant.symmetric(builder, array, DType.S16 if wide else DType.S8, order)
+    return constant.symmetric(builder, array, DType.S16, order)
 
 
 def _matrix(builder: Builder, operand: Operand, position: int) -> Operand:
